@@ -11,7 +11,7 @@ VENV ?= .venv
 EXTRAS ?= dev
 BIN := $(VENV)/bin
 BENCH := build/bench
-SOURCES := pyproject.toml CMakeLists.txt constraints.txt $(wildcard src/structattn/*/*/*.cpp src/structattn/*/*/*.h)
+SOURCES := pyproject.toml CMakeLists.txt constraints.txt $(wildcard src/structattn/*/*/*.cpp src/structattn/*/*/*.h src/structattn/*/*/cpu/*.cpp src/structattn/*/*/cpu/*.h)
 # Two workers of one thread each: with more, those of one wait for those of the other, and small trainings take four times as long.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 

@@ -307,7 +307,7 @@ class Profile:
         if not called:  # a constant of a module or class, or a function that no test calls
             called = {t for name, tests in self.callers.items() if name.startswith(mutant.file + "::") for t in tests}
         unseen = IN_PROCESSES.get(package, ())
-        if Path(mutant.file).stem in {"gpu", "gpu_kernel", "registration"}:
+        if {"gpu", "gpu.py", "gpu_kernel.py", "registration.py"} & set(Path(mutant.file).parts):
             unseen = IN_PROCESSES["gpu"]
         chosen = {test for test in called if test.startswith(mirror)}
         chosen |= {test for test in self.seconds if test.startswith(unseen)} if unseen else set()

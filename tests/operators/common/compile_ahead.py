@@ -29,7 +29,7 @@ def compile_instead(kernel: JITFunction, *arguments: object, grid: object, warmu
     signature = {name: NAMES[x.dtype] if isinstance(x, torch.Tensor) else "i32" for name, x in given.items()}
     signature |= dict.fromkeys(constants, "constexpr")
     key = (
-        f"{kernel.__module__.split('.')[-2]} {kernel.__name__}",
+        f"{kernel.__module__.split('.')[2]} {kernel.__name__}",
         f"{sorted(constants.items())} {options} {sorted(set(signature.values()))}",
     )
     if key not in compiled:

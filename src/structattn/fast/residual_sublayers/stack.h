@@ -5,7 +5,7 @@
 #pragma once
 
 #include "common/lengths.h"
-#include "residual_sublayers/projected.h"
+#include "nondeterministic_stack/cpu/whole_sequence.h"
 #include "residual_sublayers/masks.h"
 #include "residual_sublayers/norm.h"
 #include "residual_sublayers/weights.h"

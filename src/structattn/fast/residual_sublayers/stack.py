@@ -11,7 +11,7 @@ from structattn.operators.common.kernels import kernel_for, kernel_module
 from structattn.operators.common.registration import refuse_double_backward, register
 from structattn.operators.nondeterministic_stack.cpu import kernel_window, table_size
 
-_ROW_UNIT, _HEADER = 16, 8  # as in common/small_matrix.h, and nondeterministic_stack/whole_sequence.h
+_ROW_UNIT, _HEADER = 16, 8  # as in common/small_matrix.h, and nondeterministic_stack/cpu/whole_sequence.h
 _BATCHING = Batching(shared=("cotangent", "x", *StackWeights._fields))
 Gradients = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 

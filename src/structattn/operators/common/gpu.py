@@ -38,9 +38,9 @@ def why_no_gpu_kernel(device_type: str) -> str | None:
     return None
 
 
-def gpu_kernels(operator: str) -> ModuleType:
-    """Import and return the operator's module of Triton kernels."""
-    return importlib.import_module(f"structattn.operators.{operator}.gpu_kernel")
+def gpu_kernels(module: str) -> ModuleType:
+    """Import and return a module of Triton kernels, named from the package of the operators on."""
+    return importlib.import_module(f"structattn.operators.{module}")
 
 
 def launch(

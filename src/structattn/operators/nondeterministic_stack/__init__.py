@@ -1,4 +1,16 @@
-"""Nondeterministic stack attention: the differentiable vector pushdown automaton of DuSell & Chiang (2024)."""
+"""Nondeterministic stack attention: the differentiable vector pushdown automaton of DuSell & Chiang (2024).
+
+Which form runs when, and what it earns (DERIVATION.md, "Forms", has the figures):
+
+    whole sequences     cpu/block_*.h, in floats for float32 inputs, in doubles for float64 and where floats may fail
+    LSTM+Nd, float32    cpu/lanes.h, called by `stack_rnn`: eight sequences take a step together, a lane for each
+    one step at a time  cpu/steps.*, cpu/step_*.h, for decoding, and for LSTM+Nd in float64
+    the rest            cpu/general.h: more than 3 states or symbols, and numbers beyond doubles (exponents of 128 bits)
+    CUDA                gpu/; sequences beyond doubles go back to cpu/
+    best run            cpu/kernel.cpp
+    contents            block_contents.py; contents.py by the definition where doubles may fail
+    everything else     reference.py and steps.py, the definition: any device, any derivative, traceable
+"""
 
 from typing import NamedTuple
 
@@ -9,38 +21,29 @@ from torch import Tensor
 from structattn.operators.common.checks import checked_lengths
 from structattn.operators.common.differentiation import without_history
 from structattn.operators.common.implementation import Implementation, chosen_implementation
-from structattn.operators.nondeterministic_stack.adaptive_window import (
-    AdaptiveWindow,
-    nondeterministic_stack_dropped,
-    nondeterministic_stack_window,
-)
-from structattn.operators.nondeterministic_stack.arguments import checked_arguments
+from structattn.operators.nondeterministic_stack.arguments import NondeterministicStackState, checked_arguments
 from structattn.operators.nondeterministic_stack.cpu import (
     nondeterministic_stack_best_run_cpu,
     nondeterministic_stack_cpu,
 )
 from structattn.operators.nondeterministic_stack.gpu import nondeterministic_stack_gpu
 from structattn.operators.nondeterministic_stack.reference import StackAction, reference_best_run, reference_readings
-from structattn.operators.nondeterministic_stack.states import NondeterministicStackState
 from structattn.operators.nondeterministic_stack.steps import (
     nondeterministic_stack_initial_state,
     nondeterministic_stack_step,
 )
 
 __all__ = [
-    "AdaptiveWindow",
     "BestRun",
     "NondeterministicStackState",
     "StackAction",
     "nondeterministic_stack",
     "nondeterministic_stack_best_run",
-    "nondeterministic_stack_dropped",
     "nondeterministic_stack_initial_state",
     "nondeterministic_stack_log_weight",
     "nondeterministic_stack_posteriors",
     "nondeterministic_stack_step",
     "nondeterministic_stack_weights",
-    "nondeterministic_stack_window",
 ]
 
 Push = Float[Tensor, "batch time state symbol state symbol"]

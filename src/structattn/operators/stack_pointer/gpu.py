@@ -33,6 +33,7 @@ def readings_on_gpu(actions: Tensor, values: Tensor, lengths: Tensor) -> Tensor:
 
 
 def _constants(time: int) -> dict[str, int]:
+    """Return compile-time sizes: a tile of J rows of the map by N of its columns."""
     return {"J": power_of_two(time, 32), "N": power_of_two(time + 1, 64), "num_warps": 8}
 
 
@@ -48,7 +49,7 @@ def stack_pointer_gpu_map_backward(cotangent: Tensor, actions: Tensor, weights: 
     result = actions.new_zeros(actions.shape)
     scratch = actions.new_empty(batch * (time + 2) * (time + 1), dtype=torch.float64)
     tensors = cotangent.contiguous(), actions.contiguous(), weights.contiguous(), lengths.contiguous(), result, scratch
-    launch(gpu_kernels("stack_pointer").backward, (batch,), tensors, time, **_constants(time))
+    launch(gpu_kernels("stack_pointer.gpu_kernel").backward, (batch,), tensors, time, **_constants(time))
     return result
 
 
@@ -71,5 +72,5 @@ def stack_pointer_gpu_map(actions: Tensor, lengths: Tensor) -> Tensor:
     weights = actions.new_zeros(batch, time, time + 1)
     scratch = actions.new_empty(batch * (time + 1) ** 2, dtype=torch.float64)
     tensors = actions.contiguous(), lengths.contiguous(), weights, scratch
-    launch(gpu_kernels("stack_pointer").forward, (batch,), tensors, time, **_constants(time))
+    launch(gpu_kernels("stack_pointer.gpu_kernel").forward, (batch,), tensors, time, **_constants(time))
     return weights

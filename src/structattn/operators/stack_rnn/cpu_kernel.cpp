@@ -11,9 +11,6 @@
 
 #include "common/kernels.h"
 #include "common/lengths.h"
-#include "stack_rnn/cells.h"
-#include "stack_rnn/groups.h"
-#include "stack_rnn/map.h"
 #include "stack_rnn/network.h"
 #include "stack_rnn/nondeterministic_lanes.h"
 #include "stack_rnn/stacks.h"

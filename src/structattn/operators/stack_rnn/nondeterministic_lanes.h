@@ -10,10 +10,9 @@
 
 #include "common/flush_denormals.h"
 #include "common/scratch.h"
-#include "nondeterministic_stack/lanes_backward.h"
-#include "nondeterministic_stack/lanes_forward.h"
-#include "nondeterministic_stack/sizes.h"
-#include "stack_rnn/groups.h"
+#include "nondeterministic_stack/cpu/lanes.h"
+#include "nondeterministic_stack/cpu/sequence.h"
+#include "stack_rnn/stacks.h"
 
 namespace stack_rnn {
 

@@ -44,7 +44,7 @@ def superposition_stack_gpu_backward(
     below = values if initial is None else initial.contiguous()
     given = cotangent.contiguous(), actions.contiguous(), values.contiguous(), lengths.contiguous(), below
     launch(
-        gpu_kernels("superposition_stack").backward,
+        gpu_kernels("superposition_stack.gpu_kernel").backward,
         (batch, tiles),
         (*given, products, grad_values, grad_initial, scratch),
         *(time, columns, block, blocks),
@@ -80,6 +80,6 @@ def superposition_stack_gpu(actions: Tensor, values: Tensor, lengths: Tensor, in
         lengths.contiguous(),
         values if initial is None else initial.contiguous(),
     )
-    kernel = gpu_kernels("superposition_stack").forward
+    kernel = gpu_kernels("superposition_stack.gpu_kernel").forward
     launch(kernel, (batch, tiles), (*given, readings, scratch), time, columns, **constants)
     return readings

@@ -1,5 +1,11 @@
-"""The nondeterministic stack by Triton kernels, with the CPU for sequences beyond the range of doubles."""
+"""The nondeterministic stack by Triton kernels, with the CPU for sequences beyond the range of doubles.
 
+Those are recomputed with an unlimited range of numbers: on the CPU by the compiled kernel's wide numbers; where the
+extension is not installed, by the definition in float64, in log space.
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
 from typing import Any
 
 import torch
@@ -8,6 +14,7 @@ from torch import Tensor
 from structattn.operators.common.batching import Batching
 from structattn.operators.common.checks import inside
 from structattn.operators.common.gpu import gpu_kernels, launch, power_of_two, require_addressable
+from structattn.operators.common.kernels import compiled_kernels
 from structattn.operators.common.registration import refuse_double_backward, register
 from structattn.operators.nondeterministic_stack.arguments import (
     Arguments,
@@ -15,18 +22,17 @@ from structattn.operators.nondeterministic_stack.arguments import (
     empty_gradients,
     given_cotangents,
 )
-from structattn.operators.nondeterministic_stack.reference import reference_readings
-from structattn.operators.nondeterministic_stack.unlimited import (
-    Logits,
-    unlimited_gradients,
-    unlimited_readings,
+from structattn.operators.nondeterministic_stack.cpu import (
+    nondeterministic_stack_backward,
+    nondeterministic_stack_cpu,
 )
+from structattn.operators.nondeterministic_stack.reference import reference_readings
 
 Readings = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 def _sizes(push: Tensor, columns: int) -> tuple[int, int]:
-    """Return the number of doubles of one sequence's tables and of its adjoints; see gpu_kernel.py."""
+    """Return the number of doubles of one sequence's tables and of its adjoints; see forward_gpu_kernel.py."""
     _, time, Q, S = push.shape[:4]
     C, times = Q * S, time + 1
     tables = times * C * (2 + 2 * C + columns) + times * times * C * (2 * Q + C)
@@ -35,6 +41,7 @@ def _sizes(push: Tensor, columns: int) -> tuple[int, int]:
 
 
 def _columns(push: Tensor, values: Tensor | None) -> int:
+    """Return M, the number of columns of the readings."""
     return push.shape[1] + 1 if values is None else values.shape[2]
 
 
@@ -56,6 +63,7 @@ def _vectors(push: Tensor, values: Tensor | None, bottom: Tensor | None) -> tupl
 
 
 def _clipped_window(push: Tensor, window: int | None) -> int:
+    """Return the window as the kernels take it: at most T."""
     return push.shape[1] if window is None else min(window, push.shape[1])
 
 
@@ -64,6 +72,66 @@ def _unusable(logits: tuple[Tensor, ...], lengths: Tensor) -> Tensor:
     here = inside(lengths, logits[0].shape[1])
     bad = [~(x.flatten(2) < torch.inf).all(-1) & here for x in logits]
     return torch.stack(bad).any(0).any(-1)
+
+
+def _chosen(given: Arguments, sequences: Tensor) -> Arguments:
+    """Copy the sequences of the given indices to the device that computes them with an unlimited range of numbers."""
+    device = torch.device("cpu") if compiled_kernels() else given.push.device
+
+    def copied(x: Tensor) -> Tensor:
+        return x[sequences].to(device)
+
+    return given._replace(
+        push=copied(given.push),
+        replace=copied(given.replace),
+        pop=copied(given.pop),
+        values=None if given.values is None else copied(given.values),
+        bottom=None if given.bottom is None else given.bottom.to(device),
+        lengths=copied(given.lengths),
+    )
+
+
+def _unlimited_readings(given: Arguments) -> tuple[Tensor, Tensor]:
+    """Return readings and log-weights; their device and dtype may differ from the batch's."""
+    if compiled_kernels():
+        readings, log_weight, _ = nondeterministic_stack_cpu(*given, True)
+        return readings, log_weight
+    return reference_readings(_doubled(given))
+
+
+def _unlimited_gradients(given: Arguments, grad_readings: Tensor, grad_log_weight: Tensor) -> list[Tensor]:
+    """Return the gradients of push, replace, pop and, if given, of values and of the bottom for each sequence."""
+    if compiled_kernels():
+        tables = nondeterministic_stack_cpu(*given, True)[2]
+        cotangents = grad_readings.to(tables.device), grad_log_weight.to(tables.device)
+        return list(nondeterministic_stack_backward(*given, tables, *cotangents))
+    # An operator's kernel runs below autograd; autograd works in a new thread.
+    with ThreadPoolExecutor(1) as above:
+        every = repeat(given), range(len(given.push)), repeat(grad_readings), repeat(grad_log_weight)
+        sequences = list(above.map(_gradients_by_definition, *every))
+    return [torch.stack(same) for same in zip(*sequences, strict=True)]
+
+
+def _doubled(given: Arguments) -> Arguments:
+    """Return the same arguments in float64."""
+    push, replace, pop, values, bottom, lengths, window = given
+    vectors = None if values is None else values.double(), None if bottom is None else bottom.double()
+    return Arguments(push.double(), replace.double(), pop.double(), *vectors, lengths, window)
+
+
+def _gradients_by_definition(given: Arguments, b: int, grad_readings: Tensor, grad_log_weight: Tensor) -> list[Tensor]:
+    """Return the gradients of one sequence, because that of the bottom is needed for each."""
+    *tensors, lengths, window = _doubled(given)
+    *by_sequence, bottom = tensors
+    one = [x if x is None else x[b : b + 1].detach().requires_grad_() for x in by_sequence]
+    one.append(bottom if bottom is None else bottom.detach().requires_grad_())
+    leaves = [x for x in one if x is not None]
+    arguments = Arguments(*one, lengths[b : b + 1], window)  # type: ignore[arg-type, call-arg]
+    cotangents = grad_readings[b : b + 1].double(), grad_log_weight[b : b + 1].double()
+    with torch.enable_grad():
+        outputs = reference_readings(arguments)
+        gradients = torch.autograd.grad(outputs, leaves, cotangents, materialize_grads=True)
+    return [x[0] for x in gradients[:4]] + list(gradients[4:])
 
 
 @register(
@@ -96,7 +164,7 @@ def nondeterministic_stack_gpu_backward(
     room = tables.new_empty(batch * room_size)
     cotangents = grad_readings.contiguous(), grad_log_weight.contiguous()
     launch(
-        gpu_kernels("nondeterministic_stack").backward,
+        gpu_kernels("nondeterministic_stack.gpu.backward_gpu_kernel").backward,
         (batch,),
         (*logits_, *vectors_, *cotangents, vectors[0], lengths.where(failed == 0, 0), tables, room),
         *(time, columns, _clipped_window(push, window), size, room_size),
@@ -105,8 +173,9 @@ def nondeterministic_stack_gpu_backward(
     gradients = [*logits_, *vectors_] if values is not None else logits_
     chosen = failed.nonzero()[:, 0]
     if len(chosen):
-        again = unlimited_gradients(
-            Logits.chosen(push, replace, pop, values, bottom, lengths, window, chosen), *(x[chosen] for x in cotangents)
+        again = _unlimited_gradients(
+            _chosen(Arguments(push, replace, pop, values, bottom, lengths, window), chosen),
+            *(x[chosen] for x in cotangents),
         )
         for x, exact in zip(gradients, again, strict=False):
             x[chosen] = exact.to(x)
@@ -181,7 +250,7 @@ def nondeterministic_stack_gpu(
     room = tables.new_empty(batch * Q * S * Q * (time + 3))
     vectors = _vectors(push, values, bottom)
     launch(
-        gpu_kernels("nondeterministic_stack").forward,
+        gpu_kernels("nondeterministic_stack.gpu.forward_gpu_kernel").forward,
         (batch,),
         (push, replace, pop, *vectors, lengths.where(~unusable, 0), readings, log_weight, failed, tables, room),
         *(time, columns, _clipped_window(push, window), tables.shape[1]),
@@ -190,6 +259,6 @@ def nondeterministic_stack_gpu(
     failed |= unusable
     chosen = failed.nonzero()[:, 0]
     if len(chosen):
-        again = unlimited_readings(Logits.chosen(push, replace, pop, values, bottom, lengths, window, chosen))
+        again = _unlimited_readings(_chosen(Arguments(push, replace, pop, values, bottom, lengths, window), chosen))
         readings[chosen], log_weight[chosen] = (x.to(log_weight) for x in again)
     return readings, log_weight, tables, failed

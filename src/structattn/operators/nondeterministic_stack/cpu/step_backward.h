@@ -1,12 +1,11 @@
-// The gradients of fast_forward.h, one step at a time for falling t. Names are those of DERIVATION.md, with _ for the bar.
+// The gradients of step_forward.h, one step at a time for falling t. Names are those of DERIVATION.md, with _ for the bar.
 #pragma once
 
 #include <algorithm>
 #include <vector>
 
-#include "nondeterministic_stack/sequence.h"
-#include "nondeterministic_stack/tables.h"
-#include "nondeterministic_stack/triangular_solve.h"
+#include "nondeterministic_stack/cpu/sequence.h"
+#include "nondeterministic_stack/cpu/step_forward.h"
 
 namespace fast {
 
@@ -49,7 +48,7 @@ inline void add_adjoint(const Layout &at, const double *from, const Layout &to_a
 
 // The gradients of one step.
 struct StepGradients {
-    double *push, *repl, *pop, *value;  // value may be null; it is accumulated
+    double *push, *repl, *pop, *value;  // value is accumulated
 };
 
 template <int Q, int S>
@@ -86,8 +85,8 @@ public:
     }
 
     // Computes the gradients of step t and the adjoint of the tables up to t - 1 from the adjoint of the tables up to t
-    // and that of the reading (null: zeros). weight_: the adjoint of all log-weights from t on.
-    void step(int64_t t, const double *reading_, double weight_, const StepGradients &grad) {
+    // and that of the reading (null: zeros).
+    void step(int64_t t, const double *reading_, const StepGradients &grad) {
         double lambda[C], pushed_[C];
         if (reading_) add_reading(t, reading_);
         top_vectors(t, pushed_, grad);
@@ -95,7 +94,7 @@ public:
             multiply_waiting(t, t);
             uncovered_vectors(t);
         }
-        balance(t, weight_, pushed_, lambda);
+        balance(t, pushed_, lambda);
         transitions(t, lambda, pushed_, grad);
         if (t < 2) return;
         double *row_ = popped_slots(t, lambda);
@@ -106,24 +105,6 @@ public:
                 a_[(t - 1) * C + c] += pop_;
             }
         if (*waiting == BLOCK) settle(t - 1);
-    }
-
-    // The adjoint of the bottom vector, after all steps.
-    void bottom(double *value_) const {
-        for (int64_t m = 0; m < M; ++m) value_[m] += E_[m * at.times];
-    }
-
-    // Steps live..1.
-    void run(int64_t live, const Cotangents &cot, const InputGradients &grad) {
-        double weight_ = 0;
-        mirror_tables(1, live);
-        for (int64_t t = live; t >= 1; --t) {
-            const int64_t i = (t - 1) * C;
-            weight_ += cot.log_weight[t - 1];
-            step(t, cot.readings + i * M, weight_,
-                 {grad.push + i * C, grad.repl + i * C, grad.pop + i * Q, grad.values ? grad.values + t * M : nullptr});
-        }
-        if (grad.values) bottom(grad.values);
     }
 
     // Multiplies the pending rows of R̄ of the steps after t into W̄.
@@ -157,15 +138,14 @@ private:
 
     // Contribution of the top vectors of t to the adjoints of the pushed vector and of the vectors of t - 1.
     void top_vectors(int64_t t, double *pushed_, const StepGradients &grad) {
-        const int64_t reach = seq.values ? M : std::min(M, t + 1);
         for (int c = 0; c < C; ++c) {
             double pushed = 0;
             pushed_[c] = 0;
             for (int d = 0; d < C; ++d) pushed += pi[(d * C + c) * at.times + t];
-            for (int64_t m = 0; m < reach; ++m) {
+            for (int64_t m = 0; m < M; ++m) {
                 const double top_ = E_[(c * M + m) * at.times + t];
                 pushed_[c] += top_ * seq.value(t, m);
-                if (grad.value) grad.value[m] += pushed * top_;
+                grad.value[m] += pushed * top_;
                 for (int d = 0; d < C; ++d) {
                     rho_[(d * C + c) * at.times + t] += top_ * E[(d * M + m) * at.times + t - 1];
                     E_[(d * M + m) * at.times + t - 1] += rho[(t * C + d) * at.width + c] * top_;
@@ -196,14 +176,14 @@ private:
 
     // (5) backwards: W̄_t += Ē_t E_k and Ē_k += W_t Ē_t.
     void uncovered_vectors(int64_t t) {
-        const int64_t stride = W.stride(t), reach = seq.values ? M : std::min(M, t + 1);
+        const int64_t stride = W.stride(t);
         double *row_ = W_.row(t);
         for (int64_t i = 0; i < C * M; ++i) top_[i] = E_[i * at.times + t];
         for (int c = 0; c < C; ++c)
-            for (int64_t m = 0; m < reach; ++m) {
+            for (int64_t m = 0; m < M; ++m) {
                 const double *value = E + (c * M + m) * at.times;
                 double *value_ = E_ + (c * M + m) * at.times;
-                for (int64_t k = std::max(seq.first_time(m) / VL * VL, at.first(t)); k < t - 1; k += VL) {
+                for (int64_t k = at.first(t); k < t - 1; k += VL) {
                     V sum = load(value_ + k);
                     for (int r = 0; r < Q; ++r) {
                         double *to = row_ + (r * C + c) * stride + k;
@@ -217,11 +197,11 @@ private:
     }
 
     // λ_t
-    void balance(int64_t t, double weight_, const double *pushed_, double *lambda) {
+    void balance(int64_t t, const double *pushed_, double *lambda) {
         double a_sum = 0;
         for (int c = 0; c < C; ++c) a_sum += a_[t * C + c];
         for (int c = 0; c < C; ++c) {
-            lambda[c] = a_[t * C + c] + a[t * C + c] * (weight_ - a_sum);
+            lambda[c] = a_[t * C + c] - a[t * C + c] * a_sum;
             for (int d = 0; d < C; ++d) {
                 const int64_t i = (d * C + c) * at.times + t;
                 lambda[c] -= pi[i] * (pi_[i] + pushed_[c]) + rho[(t * C + d) * at.width + c] * rho_[i];

@@ -20,8 +20,8 @@ from torch.nn import functional as F
 from structattn.operators.common.differentiation import in_forward_mode, transforms_active
 from structattn.operators.common.kernels import kernel_module
 from structattn.operators.common.registration import refuse_double_backward
+from structattn.operators.nondeterministic_stack.arguments import NondeterministicStackState
 from structattn.operators.nondeterministic_stack.cpu import kernel_window
-from structattn.operators.nondeterministic_stack.states import NondeterministicStackState
 
 _FIRST_ROOM = 64  # steps
 

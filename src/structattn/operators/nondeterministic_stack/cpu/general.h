@@ -1,14 +1,13 @@
 // Equations (1) to (5) of DERIVATION.md and their gradients, implemented directly for any Q and S and any number
-// type. With Wide it is exact for every logit up to 1e30 (the fallback of the fast kernel); Plain is used for sizes for which
-// the fast kernel is not compiled.
+// type. With Wide it is exact for every logit up to 1e30, for sequences beyond the range of doubles; Plain is used for
+// sizes for which no other form is compiled.
 #pragma once
 
 #include <algorithm>
 #include <vector>
 
 #include "common/wide_number.h"
-#include "nondeterministic_stack/range.h"
-#include "nondeterministic_stack/sequence.h"
+#include "nondeterministic_stack/cpu/sequence.h"
 
 namespace general {
 

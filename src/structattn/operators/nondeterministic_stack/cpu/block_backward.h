@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "nondeterministic_stack/block_forward.h"
+#include "nondeterministic_stack/cpu/block_forward.h"
 
 namespace fast {
 

@@ -4,25 +4,24 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 
+#include <algorithm>
+#include <cmath>
 #include <optional>
 #include <stdexcept>
 #include <utility>
 #include <vector>
 
+#include "common/flush_denormals.h"
 #include "common/huge_pages.h"
 #include "common/kernels.h"
 #include "common/lengths.h"
 #include "common/scratch.h"
-#include "nondeterministic_stack/best_run.h"
-#include "nondeterministic_stack/block_backward.h"
-#include "nondeterministic_stack/block_forward.h"
-#include "nondeterministic_stack/fast_backward.h"
-#include "nondeterministic_stack/fast_forward.h"
-#include "nondeterministic_stack/general.h"
-#include "nondeterministic_stack/record.h"
-#include "nondeterministic_stack/sizes.h"
-#include "nondeterministic_stack/step_batches.h"
-#include "nondeterministic_stack/whole_sequence.h"
+#include "nondeterministic_stack/cpu/block_backward.h"
+#include "nondeterministic_stack/cpu/block_forward.h"
+#include "nondeterministic_stack/cpu/general.h"
+#include "nondeterministic_stack/cpu/sequence.h"
+#include "nondeterministic_stack/cpu/steps.h"
+#include "nondeterministic_stack/cpu/whole_sequence.h"
 
 namespace nb = nanobind;
 
@@ -34,6 +33,146 @@ template <class T>
 using In = Array<const T>;
 template <class T>
 using Optional = std::optional<Array<T>>;
+
+// The run of maximum weight: the recurrences with max instead of sum, in log space, and backtracking.
+//
+// Only the tables are stored: backtracking searches the term that equals a maximum, which costs no more than a step of
+// the recurrence. Ties go to push, replace, pop in that order, then to the lowest index.
+class BestRun {
+public:
+    explicit BestRun(const Sequence &s) : seq(s), C(s.configurations()), Q(s.Q), S(s.S), n(s.n), best((n + 1) * C, -INFINITY) {
+        best[0] = 0;
+        popped.resize(n + 2), uncovered.resize(n + 2);
+        for (int64_t t = 1; t <= n; ++t) {
+            popped[t].assign((t - first(t)) * C * Q, -INFINITY);
+            uncovered[t].assign((t - first(t)) * C * Q, -INFINITY);
+            fill_popped(t);
+            fill_uncovered(t);
+            fill_best(t);
+        }
+    }
+
+    // Writes n actions (0 push, 1 replace, 2 pop), states and symbols; -inf and zeros where no run exists.
+    double write(int64_t *actions, int64_t *states, int64_t *symbols) {
+        const double *last = &best[n * C];
+        const int64_t end = std::max_element(last, last + C) - last;
+        if (n == 0) return 0;
+        if (last[end] == -INFINITY) return -INFINITY;
+        action = actions, state = states, symbol = symbols;
+        trace_prefix(n, end);
+        return last[end];
+    }
+
+private:
+    const Sequence &seq;
+    const int64_t C, Q, S, n;
+    std::vector<double> best;                              // of all runs to configuration c at time t
+    std::vector<std::vector<double>> popped, uncovered;    // as R and D in DERIVATION.md, with max instead of sum
+    int64_t *action = nullptr, *state = nullptr, *symbol = nullptr;
+
+    double push(int64_t t, int64_t from, int64_t to) const { return seq.push[((t - 1) * C + from) * C + to]; }
+    double repl(int64_t t, int64_t from, int64_t to) const { return seq.repl[((t - 1) * C + from) * C + to]; }
+    double &slot(std::vector<std::vector<double>> &table, int64_t t, int64_t j, int64_t c, int64_t r) {
+        return table[t][((j - first(t)) * C + c) * Q + r];
+    }
+    int64_t first(int64_t t) const { return seq.low(t) - 1; }
+
+    void fill_popped(int64_t t) {
+        for (int64_t j = t - 1; j >= seq.low(t); --j)
+            for (int64_t c = 0; c < C; ++c)
+                for (int64_t r = 0; r < Q; ++r) {
+                    double &top = slot(popped, t, j, c, r);
+                    if (j == t - 1) {
+                        top = seq.pop[((t - 1) * C + c) * Q + r];
+                        continue;
+                    }
+                    for (int64_t d = 0; d < C; ++d) top = std::max(top, repl(j + 1, c, d) + slot(popped, t, j + 1, d, r));
+                    for (int64_t k = j + 2; k < t; ++k)
+                        for (int64_t u = 0; u < Q; ++u)
+                            top = std::max(top, slot(uncovered, k, j, c, u) + slot(popped, t, k, u * S + c % S, r));
+                }
+    }
+    void fill_uncovered(int64_t t) {
+        for (int64_t k = first(t); k <= t - 2; ++k)
+            for (int64_t c = 0; c < C; ++c)
+                for (int64_t r = 0; r < Q; ++r)
+                    for (int64_t d = 0; d < C; ++d) {
+                        double &top = slot(uncovered, t, k, c, r);
+                        top = std::max(top, push(k + 1, c, d) + slot(popped, t, k + 1, d, r));
+                    }
+    }
+    void fill_best(int64_t t) {
+        for (int64_t c = 0; c < C; ++c) {
+            double &top = best[t * C + c];
+            for (int64_t d = 0; d < C; ++d)
+                top = std::max(top, best[(t - 1) * C + d] + std::max(push(t, d, c), repl(t, d, c)));
+            for (int64_t k = first(t); k <= t - 2; ++k)
+                for (int64_t u = 0; u < Q; ++u) {
+                    const int64_t below = u * S + c % S;
+                    top = std::max(top, best[k * C + below] + slot(uncovered, t, k, below, c / S));
+                }
+        }
+    }
+
+    void record(int64_t t, int64_t what, int64_t configuration) {
+        action[t - 1] = what, state[t - 1] = configuration / S, symbol[t - 1] = configuration % S;
+    }
+
+    void trace_prefix(int64_t t, int64_t c) {
+        while (t > 0) {
+            const double target = best[t * C + c];
+            int64_t from = -1;
+            for (int64_t d = 0; d < C && from < 0; ++d)
+                if (best[(t - 1) * C + d] + push(t, d, c) == target) record(t, 0, c), from = d;
+            for (int64_t d = 0; d < C && from < 0; ++d)
+                if (best[(t - 1) * C + d] + repl(t, d, c) == target) record(t, 1, c), from = d;
+            if (from >= 0) {
+                --t, c = from;
+                continue;
+            }
+            const int64_t end = t, reached = c;
+            for (int64_t k = first(end); k <= end - 2 && t == end; ++k)
+                for (int64_t u = 0; u < Q && t == end; ++u) {
+                    const int64_t below = u * S + reached % S;
+                    if (best[k * C + below] + slot(uncovered, end, k, below, reached / S) != target) continue;
+                    trace_uncovered(end, k, below, reached / S);
+                    t = k, c = below;
+                }
+            if (t == end) return;  // cannot happen: some term equals the maximum
+        }
+    }
+
+    // From configuration c at time k: a push, and all steps until that slot is popped at t into state r.
+    void trace_uncovered(int64_t t, int64_t k, int64_t c, int64_t r) {
+        const double target = slot(uncovered, t, k, c, r);
+        int64_t d = 0;
+        while (d < C - 1 && push(k + 1, c, d) + slot(popped, t, k + 1, d, r) != target) ++d;
+        record(k + 1, 0, d);
+        trace_popped(t, k + 1, d, r);
+        record(t, 2, r * S + c % S);
+    }
+
+    // From configuration c at time j until its top slot is popped at t into state r; the pop itself is the caller's.
+    void trace_popped(int64_t t, int64_t j, int64_t c, int64_t r) {
+        while (j < t - 1) {
+            const double target = slot(popped, t, j, c, r);
+            const int64_t start = j;
+            for (int64_t d = 0; d < C && j == start; ++d)
+                if (repl(start + 1, c, d) + slot(popped, t, start + 1, d, r) == target) {
+                    record(start + 1, 1, d);
+                    ++j, c = d;
+                }
+            for (int64_t k = start + 2; k < t && j == start; ++k)
+                for (int64_t u = 0; u < Q && j == start; ++u) {
+                    const int64_t again = u * S + c % S;
+                    if (slot(uncovered, k, start, c, u) + slot(popped, t, k, again, r) != target) continue;
+                    trace_uncovered(k, start, c, u);
+                    j = k, c = again;
+                }
+            if (j == start) return;  // cannot happen: some term equals the maximum
+        }
+    }
+};
 
 // The logits of a batch and its values, in the caller's precision.
 template <class T>
@@ -83,22 +222,15 @@ bool forward_in_blocks(const Sequence &seq, double *tables, const Outputs &out) 
     using Forward = fast::BlockForward<Real, Q, S>;
     const BlockLayout<Real> layout(seq.n, Q, S, seq.columns, seq.window);
     Scratch room(sizeof(Real) * Forward::room(layout));
+    const FlushDenormals flush;  // they count as lost, and are slow
     return Forward(seq, layout, reinterpret_cast<Real *>(tables), room.as<Real>()).run(out);
-}
-
-template <int Q, int S>
-Outcome forward_in_steps(const Sequence &seq, double *tables, const Outputs &out) {
-    const Layout layout(seq.n, Q, S, seq.columns, seq.window);
-    Scratch room(8 * fast::Forward<Q, S>::room(layout));
-    return fast::Forward<Q, S>(seq, layout, tables, room.as<double>()).run(out);
 }
 
 // In the first form whose numbers are trusted.
 template <int Q, int S>
 Forwarded forward_compiled(const Sequence &seq, double *tables, const Outputs &out, bool floats) {
     if (floats && forward_in_blocks<float, Q, S>(seq, tables, out)) return {Mode::doubles, {seq.n, true}, Form::blocks_of_floats};
-    if (forward_in_blocks<double, Q, S>(seq, tables, out)) return {Mode::doubles, {seq.n, true}, Form::blocks};
-    return {Mode::doubles, forward_in_steps<Q, S>(seq, tables, out), Form::steps};
+    return {Mode::doubles, {seq.n, forward_in_blocks<double, Q, S>(seq, tables, out)}, Form::blocks};
 }
 
 template <class Real, int Q, int S>
@@ -106,18 +238,8 @@ void backward_in_blocks(const Sequence &seq, const double *tables, const Cotange
     using Backward = fast::BlockBackward<Real, Q, S>;
     const BlockLayout<Real> layout(seq.n, Q, S, seq.columns, seq.window);
     Scratch room(sizeof(Real) * Backward::room(layout));
+    const FlushDenormals flush;
     Backward(seq, layout, reinterpret_cast<const Real *>(tables), room.as<Real>()).run(cot, grad);
-}
-
-template <int Q, int S>
-void backward_in_steps(const Sequence &seq, int64_t live, const double *tables, const Cotangents &cot, const InputGradients &grad) {
-    using Backward = fast::Backward<Q, S>;
-    const Layout layout(seq.n, Q, S, seq.columns, seq.window);
-    const fast::AdjointLayout of(layout);
-    Scratch memory(8 * (of.size + layout.rows_size() + Backward::room(layout)));
-    double *adjoint = memory.as<double>(), *mirror = adjoint + of.size, *room = mirror + layout.rows_size();
-    std::fill(adjoint, room, 0.0);
-    Backward(seq, layout, of, tables, mirror, adjoint, room).run(live, cot, grad);
 }
 
 template <class T>
@@ -198,25 +320,21 @@ void define(nb::module_ &module) {
 }  // namespace
 
 Forwarded forward_whole(const Sequence &seq, double *tables, const Outputs &out, bool floats, bool only_wide) {
-    Forwarded done{Mode::doubles, {0, false}, Form::steps};
+    Forwarded done{Mode::doubles, {0, false}, Form::recomputed};
     const bool compiled = !only_wide && with_sizes(seq.Q, seq.S, [&](auto q, auto s) {
         done = forward_compiled<q, s>(seq, tables, out, floats);
     });
     if (!compiled && !only_wide) done.outcome = general::Tables<Plain>(seq).forward(out);
     if (done.outcome.trusted) return done;
-    return {Mode::wide, general::Tables<Wide>(seq).forward(out), Form::steps};
+    return {Mode::wide, general::Tables<Wide>(seq).forward(out), Form::recomputed};
 }
 
 void backward_whole(const Sequence &seq, const Header &header, const double *tables, const Cotangents &cot, const InputGradients &grad) {
-    if (header.mode() == Mode::doubles && with_sizes(seq.Q, seq.S, [&](auto q, auto s) {
-            switch (header.form()) {
-                case Form::blocks_of_floats: return backward_in_blocks<float, q, s>(seq, tables, cot, grad);
-                case Form::blocks: return backward_in_blocks<double, q, s>(seq, tables, cot, grad);
-                case Form::steps: return backward_in_steps<q, s>(seq, header.live(), tables, cot, grad);
-            }
-        }))
-        return;
-    // Neither stores its tables: rare or slow cases are recomputed.
+    with_sizes(seq.Q, seq.S, [&](auto q, auto s) {
+        if (header.form() == Form::blocks_of_floats) backward_in_blocks<float, q, s>(seq, tables, cot, grad);
+        if (header.form() == Form::blocks) backward_in_blocks<double, q, s>(seq, tables, cot, grad);
+    });
+    if (header.form() != Form::recomputed) return;
     std::vector<double> readings(seq.n * seq.configurations() * seq.columns), log_weight(seq.n);
     const Outputs out{readings.data(), log_weight.data()};
     auto again = [&](auto tables_of_kind) {
@@ -229,7 +347,7 @@ void backward_whole(const Sequence &seq, const Header &header, const double *tab
 
 int64_t whole_tables_size(int64_t n, int64_t Q, int64_t S, int64_t columns, int64_t window) {
     if (!has_compiled_form(Q, S)) return HEADER;
-    return HEADER + std::max(Layout(n, Q, S, columns, window).size, BlockLayout<double>(n, Q, S, columns, window).size);
+    return HEADER + BlockLayout<double>(n, Q, S, columns, window).size;
 }
 
 void register_nondeterministic_stack(nb::module_ &module) {

@@ -6,11 +6,9 @@
 #include <cmath>
 #include <vector>
 
-#include "nondeterministic_stack/block_layout.h"
-#include "nondeterministic_stack/block_product.h"
-#include "nondeterministic_stack/range.h"
-#include "nondeterministic_stack/sequence.h"
-#include "nondeterministic_stack/step_weights.h"
+#include "nondeterministic_stack/cpu/block_tables.h"
+#include "nondeterministic_stack/cpu/sequence.h"
+#include "nondeterministic_stack/cpu/transitions.h"
 
 namespace fast {
 
