@@ -37,7 +37,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from structattn.acceleration import accelerate_decoder
+from structattn.acceleration import accelerate
 from structattn.decoding import BeamSearch, beam_search, start_translation, weights_unchanged
 from structattn.interop.export.ctranslate2 import write_ctranslate2
 from structattn.models import EncoderDecoder
@@ -90,7 +90,7 @@ def symbols() -> list[str]:
 
 def ours(model: EncoderDecoder, kept: ExitStack) -> Run:
     """Return beam search of this library, with weights that are laid out once, and kept as long as ``kept`` is open."""
-    context, weights, fast = copy_context(), weights_unchanged(), accelerate_decoder(model)
+    context, weights, fast = copy_context(), weights_unchanged(), accelerate(model)
     context.run(weights.__enter__)
     kept.callback(context.run, weights.__exit__, None, None, None)
 

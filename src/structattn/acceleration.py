@@ -1,13 +1,9 @@
 """Fast forms of models, where the package ``fast`` is there; without it, models run as they are."""
 
 from importlib import import_module
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from torch import nn
-
-if TYPE_CHECKING:
-    from structattn.decoding import TranslationModel
-    from structattn.models import EncoderDecoder
 
 FAST = "structattn.fast"
 ModelT = TypeVar("ModelT", bound=nn.Module)
@@ -26,7 +22,8 @@ def accelerate(model: ModelT) -> ModelT:
     any of the modules.
 
     Args:
-        model: with ``Layers`` that are small, on a CPU, in float32 or float64.
+        model: with ``Layers`` that are small, on a CPU, in float32 or float64; steps of an ``EncoderDecoder`` of any
+            size have a kernel in float32, outside of training mode and without gradients.
     """
     try:
         package = import_module(FAST)
@@ -35,20 +32,4 @@ def accelerate(model: ModelT) -> ModelT:
             raise
         return model
     accelerated: ModelT = package.accelerate(model)
-    return accelerated
-
-
-def accelerate_decoder(model: "EncoderDecoder") -> "TranslationModel":
-    """Return the model for decoding: with a kernel for steps of its decoder where that computes the same, or itself.
-
-    Its weights may change at any time, but its code may not. Before it returns, it compares both on random weights;
-    where they differ, or modules have hooks, it logs one warning and returns the model.
-    """
-    try:
-        import_module(FAST)
-    except ModuleNotFoundError as error:
-        if error.name != FAST:
-            raise
-        return model
-    accelerated: TranslationModel = import_module(f"{FAST}.decoder").accelerate_decoder(model)
     return accelerated

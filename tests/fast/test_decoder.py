@@ -543,8 +543,19 @@ def test_layers_that_are_packed_together_do_not_overlap():
 @torch.no_grad()
 def test_without_the_package_the_model_is_itself(monkeypatch):
     model = built()
-    assert isinstance(acceleration.accelerate_decoder(model), AcceleratedDecoder) == has_decoder_kernel()
+    assert ("step" in vars(acceleration.accelerate(model))) == has_decoder_kernel()
     for name in [name for name in sys.modules if name.startswith(acceleration.FAST)]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, acceleration.FAST, None)
-    assert acceleration.accelerate_decoder(model) is model
+    assert acceleration.accelerate(model) is model
+
+
+@needs_kernel
+@torch.no_grad()
+def test_an_accelerated_model_of_any_size_decodes_by_the_kernel(monkeypatch):
+    model = built()
+    fast = acceleration.accelerate(model)
+    assert isinstance(fast, type(model))
+    expected = SEARCHES["beam"](model, started(model))
+    monkeypatch.setattr(type(model), "step", None)  # that of the modules
+    assert [each.tokens for each in SEARCHES["beam"](fast, started(fast))] == [each.tokens for each in expected]

@@ -34,7 +34,7 @@ class Stepper(Protocol):
 
 
 class TranslationModel(Stepper, Protocol):
-    """A model that translates a source: ``EncoderDecoder``, or ``fast.decoder.AcceleratedDecoder``."""
+    """A model that translates a source: ``EncoderDecoder``, or what ``structattn.accelerate`` returns for one."""
 
     def __call__(self, *inputs: Tensor | None) -> Float[Tensor, "batch time classes"]:
         """Return the logits of whole sequences; see ``EncoderDecoder.forward``."""

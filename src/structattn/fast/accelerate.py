@@ -7,7 +7,9 @@ from torch import nn
 
 from structattn.fast.check import disagreement
 from structattn.fast.copies import shallow_copy
+from structattn.fast.decoder import accelerate_decoder
 from structattn.fast.layers import FastLayers, replaceable_sublayers
+from structattn.models import EncoderDecoder
 from structattn.models.layers import Layers
 
 ModelT = TypeVar("ModelT", bound=nn.Module)
@@ -23,7 +25,8 @@ def accelerate(model: ModelT) -> ModelT:
             logger.warning("%s; the modules of the model are called one by one", reason)
             return model
     forms: dict[nn.Module, nn.Module] = {module: FastLayers.of(cast(Layers, module)) for module in found.values()}
-    return cast(ModelT, _form(model, forms))
+    form = _form(model, forms)
+    return cast(ModelT, _with_fast_steps(model, form) if isinstance(model, EncoderDecoder) else form)
 
 
 def _form(module: nn.Module, forms: dict[nn.Module, nn.Module]) -> nn.Module:
@@ -33,3 +36,13 @@ def _form(module: nn.Module, forms: dict[nn.Module, nn.Module]) -> nn.Module:
         changed = any(child is not module._modules[name] for name, child in children.items())
         forms[module] = shallow_copy(module, type(module), children) if changed else module
     return forms[module]
+
+
+def _with_fast_steps(model: EncoderDecoder, form: nn.Module) -> nn.Module:
+    """Return a form with the states and steps of the decoder's kernel, where that computes the same."""
+    decoder = accelerate_decoder(model)
+    if decoder is model:
+        return form
+    stepped = shallow_copy(model, type(model), form._modules)
+    vars(stepped).update(initial_state=decoder.initial_state, step=decoder.step)
+    return stepped

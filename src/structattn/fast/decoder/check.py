@@ -40,7 +40,6 @@ def accelerate_decoder(model: EncoderDecoder) -> EncoderDecoder | AcceleratedDec
     some steps of a large one. Where they differ, or modules have hooks or methods of their own, a warning says so. It
     holds for the code as it is; call this again after patching it.
     """
-    model = vars(model).get("_original", model)  # of what ``structattn.accelerate`` returned
     if not fits_kernel(model):
         return model
     names = {module: name for name, module in model.named_modules()}

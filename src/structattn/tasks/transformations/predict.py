@@ -9,11 +9,9 @@ import numpy as np
 import torch
 from jaxtyping import Float64
 
-from structattn.acceleration import accelerate_decoder
 from structattn.decoding import (
     DecodingStart,
     Hypothesis,
-    Stepper,
     greedy_search,
     map_in_batches,
     sample,
@@ -67,7 +65,6 @@ class ModelAnswers:
 
     Args:
         model: in evaluation mode while it answers.
-        stepper: the model for decoding.
         symbols: of the outputs.
         split: the name of the split, for progress bars and the seed of samples.
         start: returns the start of decoding for sources of equal length.
@@ -76,7 +73,6 @@ class ModelAnswers:
     """
 
     model: LanguageModel | RecurrentLanguageModel | EncoderDecoder
-    stepper: Stepper
     symbols: Sequence[str]
     split: str
     start: Callable[[Sequence[Words]], DecodingStart]
@@ -91,7 +87,7 @@ class ModelAnswers:
         """Return the greedy outputs; see ``Answerer``."""
 
         def search(start: DecodingStart, batch: Sequence[Words]) -> list[Hypothesis]:
-            return greedy_search(self.stepper, start, min(MAX_OUTPUT, self.room(batch[0])))
+            return greedy_search(self.model, start, min(MAX_OUTPUT, self.room(batch[0])))
 
         return self._decoded(sources, search, "Decoding")
 
@@ -102,7 +98,7 @@ class ModelAnswers:
         def draw(start: DecodingStart, batch: Sequence[Words]) -> list[Hypothesis]:
             generator = torch.Generator(start.tokens.device)
             generator.manual_seed(derived_seed(0, "samples", self.split, *(" ".join(source) for source in batch)))
-            return sample(self.stepper, start, min(MAX_SAMPLE, self.room(batch[0])), generator)
+            return sample(self.model, start, min(MAX_SAMPLE, self.room(batch[0])), generator)
 
         words = self._decoded(repeated, draw, "Sampling")
         return [words[first : first + SAMPLES] for first in range(0, len(words), SAMPLES)]
@@ -143,19 +139,18 @@ def language_model_answers(run: LoadedRun, split: str) -> ModelAnswers:
         losses = line_token_losses(model, lines, _BATCH_TOKENS, f"targets of {split}")
         return [-of_line[len(pair.source) :] for of_line, pair in zip(losses, pairs, strict=True)]
 
-    return ModelAnswers(model, model, run.prepared.vocabulary.symbols, split, start, room, log_probs)
+    return ModelAnswers(model, run.prepared.vocabulary.symbols, split, start, room, log_probs)
 
 
 def pair_answers(run: LoadedRun, split: str) -> ModelAnswers:
     """Return the answers of an encoder-decoder."""
     model, sides, place = translation_model(run), run.prepared.sides, (Path("source"), Path("target"))
     encoder, device = PairEncoder((model,), sides), next(model.parameters()).device
-    fast = accelerate_decoder(model)
 
     def start(sources: Sequence[Words]) -> DecodingStart:
         batch = encoder.batch([encoder(" ".join(source), "", place, 1) for source in sources]).to(device)
         ids, rare = spelled_source(model, batch.source, batch.unknown_source_words)
-        return start_translation(fast, ids, batch.source_lengths, rare)
+        return start_translation(model, ids, batch.source_lengths, rare)
 
     def room(_: Words) -> int:
         return MAX_OUTPUT if encoder.max_target_length is None else encoder.max_target_length
@@ -172,7 +167,7 @@ def pair_answers(run: LoadedRun, split: str) -> ModelAnswers:
         with evaluating(model):
             return map_in_batches(encoded, lengths, _BATCH_TOKENS, of_batch)
 
-    return ModelAnswers(model, fast, run.prepared.vocabulary.symbols, split, start, room, log_probs)
+    return ModelAnswers(model, run.prepared.vocabulary.symbols, split, start, room, log_probs)
 
 
 def make_predictor(run: LoadedRun, batch_size: int = 64) -> Predictor:

@@ -11,7 +11,6 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
-from structattn.acceleration import accelerate_decoder
 from structattn.decoding import (
     BeamSearch,
     BeamTree,
@@ -20,7 +19,6 @@ from structattn.decoding import (
     Hypothesis,
     NoLengthPenalty,
     Stepper,
-    TranslationModel,
     add_spelling_score,
     beam_search,
     beam_search_tree,
@@ -214,10 +212,6 @@ class Translator:
             yield
 
     @cached_property
-    def _accelerated(self) -> tuple[TranslationModel, ...]:
-        return tuple(accelerate_decoder(model) for model in self.models)
-
-    @cached_property
     def _encoder(self) -> PairEncoder:
         return PairEncoder(self.models, self.sides)
 
@@ -270,11 +264,11 @@ class Translator:
     def _start(self, lines: list[_Line], sources: EncodedSources) -> tuple[Stepper, DecodingStart]:
         starts = [
             start_translation(model, ids, sources.lengths, rare)
-            for model, (ids, rare) in zip(self._accelerated, sources.inputs, strict=True)
+            for model, (ids, rare) in zip(self.models, sources.inputs, strict=True)
         ]
         if len(starts) == 1:
-            return self._accelerated[0], starts[0]
-        ensemble = Ensemble(self._accelerated)
+            return self.models[0], starts[0]
+        ensemble = Ensemble(self.models)
         return ensemble, ensemble.start(starts)
 
     def _translations(self, sources: EncodedSources, found: list[list[Hypothesis]]) -> list[list[Translation]]:

@@ -12,9 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from structattn.acceleration import accelerate_decoder
 from structattn.decoding import (
-    TranslationModel,
     greedy_search,
     max_target_lengths,
     start_translation,
@@ -89,21 +87,21 @@ class GreedyBleu:
 
     def __call__(self, model: EncoderDecoder, after_batch: Callable[[], None] = lambda: None) -> float:
         """Return BLEU, 0 to 100, in evaluation mode; ``after_batch`` is called after each batch and may raise."""
-        texts, fast = [""] * len(self.references), accelerate_decoder(model)
+        texts = [""] * len(self.references)
         device = next(model.parameters()).device.type
         with evaluating(model), weights_unchanged(), torch.autocast(device, enabled=False):
             for indices in self.examples.scoring_order():
-                for index, text in zip(indices.tolist(), self._translated(model, fast, indices), strict=True):
+                for index, text in zip(indices.tolist(), self._translated(model, indices), strict=True):
                     texts[index] = text
                 after_batch()
         return float(self.metric.corpus_score(texts, [list(self.references)]).score)
 
-    def _translated(self, model: EncoderDecoder, fast: TranslationModel, indices: Indices) -> list[str]:
+    def _translated(self, model: EncoderDecoder, indices: Indices) -> list[str]:
         batch = self.examples.batch(indices).to(next(model.parameters()).device)
         source, rare = spelled_source(model, batch.source, batch.unknown_source_words)
-        start = start_translation(fast, source, batch.source_lengths, rare)
+        start = start_translation(model, source, batch.source_lengths, rare)
         limits = max_target_lengths(batch.source_lengths - 1, maximum=model.max_target_positions)
-        return [self.sides.target.decode(found.text) for found in greedy_search(fast, start, limits)]
+        return [self.sides.target.decode(found.text) for found in greedy_search(model, start, limits)]
 
 
 @dataclass(frozen=True)
