@@ -330,9 +330,7 @@ def test_length_limits_of_the_command(workspace):
     "option", ["max_length_ratio=.nan", "max_length_ratio=1.0e+300", "max_length_ratio=-1", "max_length=0"]
 )
 def test_length_limits_out_of_range_are_refused(workspace, option):
-    refused = CliRunner().invoke(
-        app, ["translate", str(workspace / "run"), f"evaluation.max_length{option}"], input=b"eins\n"
-    )
+    refused = CliRunner().invoke(app, ["translate", str(workspace / "run"), f"evaluation.{option}"], input=b"eins\n")
     assert refused.exit_code == 2
     assert "Traceback" not in refused.output
 
