@@ -50,8 +50,8 @@ def test_every_choice_has_a_description():
 
 
 def test_schema_is_json():
-    assert "training" in json.loads(run("schema").output)["properties"]
-    sweep = json.loads(run("schema", "sweep").output)["properties"]
+    assert "training" in json.loads(run("list", "--schema", "run").output)["properties"]
+    sweep = json.loads(run("list", "--schema", "sweep").output)["properties"]
     assert {"base", "grid", "restarts"} <= set(sweep)
     assert sweep["base"]["type"] == ["object", "string"]  # a file's name will do
 

@@ -3,11 +3,13 @@
 import errno
 import json
 import re
+import shlex
 import subprocess
 import sys
 import time
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from structattn import __version__
@@ -15,9 +17,12 @@ from structattn.cli import report
 from structattn.cli.app import app
 from structattn.support.errors import Interrupted, SettingsError, StructattnError, UsageError
 
-COMMANDS = (["demo"], ["prepare"], ["prepare", "formal-language"], ["prepare", "text"], ["prepare", "parallel"],
-            ["prepare", "transduction"], ["train"], ["sweep"], ["evaluate"], ["translate"], ["score"], ["compare"],
-            ["contrast"], ["report"], ["list"], ["doctor"], ["schema"])  # fmt: skip
+COMMANDS = (["demo"], ["prepare"], ["train"], ["sweep"], ["inspect"], ["evaluate"], ["generate"], ["translate"],
+            ["score"], ["predict"], ["compare"], ["explore"], ["report"], ["log"], ["export"], ["list"],
+            ["doctor"])  # fmt: skip
+KINDS = ("formal-language", "transduction", "transformation", "text", "parallel", "trees")
+HELPS = (*COMMANDS, *(["prepare", kind] for kind in KINDS))
+LINES = 50  # of a screen
 HELP = """
 import json, sys
 from typer.testing import CliRunner
@@ -37,15 +42,17 @@ def run(*arguments):
 
 
 def test_help_of_every_command_imports_nothing_heavy():
-    program = [sys.executable, "-c", HELP, json.dumps(COMMANDS)]
+    program = [sys.executable, "-c", HELP, json.dumps(HELPS)]
     output, modules = subprocess.run(program, check=True, capture_output=True, text=True).stdout.splitlines()
-    for (code, text), command in zip(json.loads(output), [[], *COMMANDS], strict=True):
+    for (code, text), command in zip(json.loads(output), [[], *HELPS], strict=True):
         assert code == 0, command
         assert "Usage:" in text
     assert not {"torch", "numpy", "matplotlib"} & set(json.loads(modules))
 
 
-@pytest.mark.parametrize("arguments", [["list"], ["schema"], ["schema", "sweep"], ["--help"], ["--version"]])
+@pytest.mark.parametrize(
+    "arguments", [["list"], ["list", "--schema", "run"], ["list", "--schema", "sweep"], ["--help"], ["--version"]]
+)
 def test_commands_without_models_do_not_import_torch(arguments):
     program = [sys.executable, "-X", "importtime", "-m", "structattn", *arguments]
     imported = subprocess.run(program, check=True, capture_output=True, text=True).stderr
@@ -60,9 +67,29 @@ def test_help_wraps_whole_paragraphs(monkeypatch):
 
 
 def test_commands_are_listed_in_the_order_of_a_workflow():
-    output = run("--help").output
-    places = [output.index(f"│ {command[0]} ") for command in COMMANDS if len(command) == 1]
-    assert places == sorted(places)
+    listed = run("--help").output.partition("Commands:\n")[2]
+    assert re.findall(r"^  (\w+)", listed, re.MULTILINE) == [name for (name,) in COMMANDS]
+    assert len(COMMANDS) == 17
+
+
+@pytest.mark.parametrize("command", HELPS, ids=" ".join)
+def test_a_help_fits_a_screen_and_ends_with_examples(monkeypatch, command):
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = run(*command, "--help").output.splitlines()
+    assert len(shown) <= LINES
+    assert max(map(len, shown)) <= 80
+    assert command == ["prepare"] or shown[-1].startswith(f"  structattn {' '.join(command)}")
+
+
+@pytest.mark.parametrize("command", HELPS, ids=" ".join)
+def test_examples_of_a_help_can_be_parsed(command):
+    chosen = get_command(app)
+    for name in command:
+        chosen = chosen.commands[name]
+    examples = re.findall(r"^ +structattn (.*)", chosen.epilog or "", re.MULTILINE)
+    for example in examples:
+        words = shlex.split(re.sub(r" [<>] \S+", "", example))
+        chosen.make_context("structattn", words[len(command) :])
 
 
 @pytest.mark.parametrize(

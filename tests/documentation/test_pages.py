@@ -184,7 +184,7 @@ def test_files_that_a_page_names_exist(page):
 
 
 def settings_fields():
-    result = CliRunner().invoke(app, ["schema"])
+    result = CliRunner().invoke(app, ["list", "--schema", "run"])
     return set(re.findall(r'"(\w+)": \{', result.output))
 
 

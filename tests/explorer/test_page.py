@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from structattn.cli.app import app
 from structattn.explorer.page import explorer_page
-from structattn.explorer.recording_files import recording_to_json, write_recording
+from structattn.explorer.recording_files import read_recording, recording_to_json, write_recording
 from structattn.support.errors import StructattnError, UsageError
 
 LIMIT = 150_000  # bytes of the page beside its data
@@ -73,11 +73,26 @@ def test_the_command_explores_runs_and_files(run_dir, recorded, tmp_path):
     assert run(file, "-o", page).exit_code == 0
 
 
+def test_without_a_choice_the_first_test_examples_are_shown(run_dir, tmp_path, monkeypatch):
+    path = tmp_path / "record.json"
+    monkeypatch.setattr("structattn.cli.explore.is_terminal_or_null", lambda: True)
+    found = run(run_dir("formal language"), "--save", path)
+    assert found.exit_code == 0, found.output
+    assert [(each.split, each.example) for each in read_recording(path).examples] == [("test", n) for n in range(3)]
+
+
+def test_empty_standard_input_is_refused(run_dir, tmp_path):
+    found = run(run_dir("formal language"), "-o", tmp_path / "page.html")
+    assert found.exit_code == 2
+    assert "standard input is empty; expected lines of text" in found.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_what_cannot_be_explored_is_refused(recorded, tmp_path):
     file, other = tmp_path / "record.json", tmp_path / "other.html"
     write_recording(file, recorded("language model"))
     other.write_text("mine")
-    assert "--beam are for run folders" in run(file, "--text", "a").output
+    assert "--beam and settings are for run folders" in run(file, "--text", "a").output
     assert "3 runs or files; expected 1 or 2" in run(file, file, file).output
     assert "other.html: expected a new file, or an earlier page" in run(file, "-o", other).output
     assert other.read_text() == "mine"

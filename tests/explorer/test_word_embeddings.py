@@ -154,9 +154,9 @@ def test_the_command(parallel_data, tmp_path):
     plot, export = tmp_path / "plot.svg", tmp_path / "vectors.txt"
 
     def run(*arguments):
-        return CliRunner().invoke(app, ["neighbours", str(tmp_path / "run"), *map(str, arguments)])
+        return CliRunner().invoke(app, ["inspect", str(tmp_path / "run"), *map(str, arguments)])
 
-    shown = run("eins", "--count", 3, "--tags", tmp_path / "tags", "--plot", plot)
+    shown = run("--neighbours", "eins", "--count", 3, "--tags", tmp_path / "tags", "--plot", plot)
     assert shown.exit_code == 0, shown.output
     assert shown.output.count("of 4 words have the part of speech") == 2
     assert b"<svg" in plot.read_bytes()
@@ -169,4 +169,5 @@ def test_the_command(parallel_data, tmp_path):
     assert header == "5 8"
     assert sorted(line.split(" ")[0] for line in rows) == ["five", "four", "one", "three", "two"]
     assert all(len(list(map(float, line.split(" ")[1:]))) == 8 for line in rows)
-    assert run().exit_code == run("eins", "--plot", tmp_path / "plot.gif").exit_code == 2
+    assert run("--plot", tmp_path / "plot.gif").exit_code == 2
+    assert "--count needs --neighbours" in run("--count", 3).output

@@ -103,11 +103,11 @@ def test_lists_and_checks_are_one_document(monkeypatch):
 
 def test_neighbours_are_one_document(run_dir, tmp_path):
     shutil.copytree(run_dir("translation"), tmp_path / "run")
-    found = document("neighbours", tmp_path / "run", "eins", "--count", 2)
+    found = document("inspect", tmp_path / "run", "--neighbours", "eins", "--count", 2)
     assert [each["word"] for each in found["neighbours"]["eins"]] != []
     assert found["agreement"] is None
     shutil.copytree(run_dir("two-stream translation"), tmp_path / "two")
-    two = document("neighbours", tmp_path / "two", "eins", "--count", 2)
+    two = document("inspect", tmp_path / "two", "--neighbours", "eins", "--count", 2)
     assert set(two["neighbours"]["eins"]) == {"syntactic", "semantic"}
 
 
@@ -116,8 +116,8 @@ def test_translations_and_trees_are_lines(run_dir):
     found = [json.loads(line)["translations"] for line in lines.splitlines()]
     expected = load(run_dir("translation")).translate(["eins", "zwei"], n=2)
     assert [[each["text"] for each in of_line] for of_line in found] == [[e.text for e in line] for line in expected]
-    (tree,) = command("parse", run_dir("parser"), "--json", input="the cat sat .\n").stdout.splitlines()
-    assert json.loads(tree)["tree"] == command("parse", run_dir("parser"), input="the cat sat .\n").stdout.strip()
+    (tree,) = command("predict", run_dir("parser"), "--json", input="the cat sat .\n").stdout.splitlines()
+    assert json.loads(tree)["text"] == command("predict", run_dir("parser"), input="the cat sat .\n").stdout.strip()
 
 
 def test_json_holds_no_nan(capsys):

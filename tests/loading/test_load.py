@@ -147,7 +147,7 @@ def test_data_that_have_moved_are_named_with_the_run(run_dir, tmp_path):
     shutil.copytree(run_dir("sentences"), tmp_path / "run")
     folder, settings = RunFolder(tmp_path / "run"), load(tmp_path / "run").settings
     folder.write_settings(settings.model_copy(update={"data": tmp_path / "gone"}))
-    with pytest.raises(DataError, match=r"gone: the data of .*run: no such folder; give its present path with --data"):
+    with pytest.raises(DataError, match=r"gone: the data of .*run: no such folder; .* as data=FOLDER"):
         load(tmp_path / "run")
     assert load(tmp_path / "run", data=settings.data).prepared.kind == "sentences"
 

@@ -144,7 +144,7 @@ def test_the_command_reads_prefixes_from_a_file(runs, tmp_path, monkeypatch):
     saved(runs[0], monkeypatch)
     path = tmp_path / "prefixes"
     path.write_text("two\n\n")
-    arguments = ["translate", "run", "--beam", "2", "--prefixes", str(path)]
+    arguments = ["translate", "run", "evaluation.beam_size=2", "--prefixes", str(path)]
     shown = CliRunner().invoke(app, arguments, input=b"eins\nzwei\n")
     assert shown.exit_code == 0, shown.output
     assert shown.stdout.split("\n")[0].split(" ")[0] == "two"

@@ -76,7 +76,7 @@ def test_trees_have_the_words_of_their_sentences(run_dir, tmp_path):
     (tmp_path / "found.trees").write_text("".join(each.text + "\n" for each in found))
     words = [[leaf.word for leaf in leaves_of(each.tree)] for each in read_trees(tmp_path / "found.trees", Notices())]
     assert words == [["the", "cat", "sat", "."], ["dog", "-LRB-", "ran"]]
-    assert command("parse", run.run_dir, input="dog ( ran\n").stdout == found[1].text + "\n"
+    assert command("predict", run.run_dir, input="dog ( ran\n").stdout == found[1].text + "\n"
 
 
 def test_transformed_sentences_are_the_greedy_outputs_that_are_scored(run_dir):
@@ -119,7 +119,7 @@ def test_translations_are_those_of_the_command_whatever_the_batch(run_dir, kind)
     for others in (narrow, list(streamed)):
         assert [[each.text for each in found] for found in others] == [[e.text for e in found] for found in whole]
     text = "".join(line + "\n" for line in LINES)
-    result = command("translate", run.run_dir, "--beam", 3, "--n-best", 2, input=text)
+    result = command("translate", run.run_dir, "evaluation.beam_size=3", "--n-best", 2, input=text)
     rows = [line.split("\t") for line in result.stdout.splitlines()]
     flat = [(number, each) for number, found in enumerate(whole, start=1) for each in found]
     assert [(row[0], row[2]) for row in rows] == [(str(number), each.text) for number, each in flat]

@@ -138,12 +138,12 @@ def test_the_command_records_and_the_report_reads(run_dir):
     folder = run_dir("sentences")
     path = folder / "records" / "mine.json"
     path.parent.mkdir(exist_ok=True)
-    given = CliRunner().invoke(app, ["record", str(folder), "-o", str(path), "--example", "0", "--split", "valid",
+    given = CliRunner().invoke(app, ["explore", str(folder), "--save", str(path), "--example", "0", "--split", "valid",
                                      "--text", "a b", "--depths", "2"])  # fmt: skip
     assert given.exit_code == 0, given.output
     assert [each.example for each in read_recording(path).examples] == [0, None]
     assert [(each.split, each.example) for each in read_recorded_run(folder).examples] == [("valid", 0), (None, None)]
-    stdin = CliRunner().invoke(app, ["record", str(folder), "-o", str(path)], input="a\nb a\n")
+    stdin = CliRunner().invoke(app, ["explore", str(folder), "--save", str(path)], input="a\nb a\n")
     assert stdin.exit_code == 0, stdin.output
     assert [each.tokens for each in read_recording(path).examples] == [("<bos>", "a"), ("<bos>", "b", "a")]
     path.unlink()

@@ -8,33 +8,24 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from structattn.cli import (
-    compare,
-    contrast,
-    demo,
-    doctor,
-    evaluate,
-    explore,
-    export,
-    generate,
-    inspection,
-    listing,
-    log,
-    neighbours,
-    parse,
-    predict,
-    prepare,
-    probe,
-    record,
-    report,
-    schema,
-    score,
-    sweep,
-    syntax,
-    train,
-    translate,
-)
-from structattn.cli.help import add_command
+from structattn.cli.compare import compare
+from structattn.cli.demo import demo
+from structattn.cli.doctor import doctor
+from structattn.cli.evaluate import evaluate
+from structattn.cli.explore import explore
+from structattn.cli.export import export
+from structattn.cli.generate import generate
+from structattn.cli.inspection import inspect
+from structattn.cli.listing import show_list
+from structattn.cli.log import log
+from structattn.cli.options import add_command
+from structattn.cli.predict import predict
+from structattn.cli.prepare import app as prepare
+from structattn.cli.report import report
+from structattn.cli.score import score
+from structattn.cli.sweep import sweep
+from structattn.cli.train import train
+from structattn.cli.translate import translate
 from structattn.support import __version__
 from structattn.support.environment import escape_control_characters, is_out_of_memory, out_of_memory_message
 from structattn.support.errors import DISK_FULL, ReportedError, StructattnError
@@ -74,32 +65,25 @@ def _failure(error: BaseException) -> SystemExit | None:
     return None
 
 
-_ORDER = (
-    "demo",
-    "prepare",
-    "train",
-    "sweep",
-    "inspect",
-    "evaluate",
-    "generate",
-    "translate",
-    "score",
-    "predict",
-    "parse",
-    "compare",
-    "contrast",
-    "probe",
-    "neighbours",
-    "syntax",
-    "record",
-    "explore",
-    "report",
-    "log",
-    "export",
-    "list",
-    "doctor",
-    "schema",
-)
+_COMMANDS = {  # in the order of a workflow; None: a group of commands
+    "demo": demo,
+    "prepare": None,
+    "train": train,
+    "sweep": sweep,
+    "inspect": inspect,
+    "evaluate": evaluate,
+    "generate": generate,
+    "translate": translate,
+    "score": score,
+    "predict": predict,
+    "compare": compare,
+    "explore": explore,
+    "report": report,
+    "log": log,
+    "export": export,
+    "list": show_list,
+    "doctor": doctor,
+}
 
 
 class Commands(TyperGroup):
@@ -107,7 +91,7 @@ class Commands(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the commands in the order of a typical workflow."""
-        return sorted(super().list_commands(ctx), key=_ORDER.index)
+        return sorted(super().list_commands(ctx), key=[*_COMMANDS].index)
 
     def main(self, *args: Any, **extra: Any) -> Any:
         """Run the program with its arguments."""
@@ -126,6 +110,7 @@ class Commands(TyperGroup):
 app = typer.Typer(
     cls=Commands,
     no_args_is_help=True,
+    rich_markup_mode=None,
     pretty_exceptions_show_locals=False,
     help="Structured attention in transformers: prepare data, train, evaluate, report.",
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -153,27 +138,8 @@ def _options(
         logger.addHandler(_StderrHandler())
 
 
-add_command(app, "demo", demo.demo)
-app.add_typer(prepare.app, name="prepare")
-add_command(app, "train", train.train)
-add_command(app, "sweep", sweep.sweep)
-add_command(app, "inspect", inspection.inspect)
-add_command(app, "evaluate", evaluate.evaluate)
-add_command(app, "generate", generate.generate)
-add_command(app, "translate", translate.translate)
-add_command(app, "score", score.score)
-add_command(app, "predict", predict.predict)
-add_command(app, "parse", parse.parse)
-add_command(app, "compare", compare.compare)
-add_command(app, "contrast", contrast.contrast)
-add_command(app, "probe", probe.probe)
-add_command(app, "syntax", syntax.syntax)
-add_command(app, "neighbours", neighbours.neighbours)
-add_command(app, "record", record.record)
-add_command(app, "explore", explore.explore)
-add_command(app, "report", report.report)
-add_command(app, "export", export.export)
-add_command(app, "log", log.log)
-add_command(app, "list", listing.show_list)
-add_command(app, "doctor", doctor.doctor)
-add_command(app, "schema", schema.schema)
+for _name, _command in _COMMANDS.items():
+    if _command is None:
+        app.add_typer(prepare, name=_name)
+    else:
+        add_command(app, _name, _command)

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from structattn.cli.options import Json, PreparedData
+from structattn.cli.options import Json, overrides_of, run_paths
 from structattn.cli.output import literal, print_json, print_line, print_table
+from structattn.support.errors import UsageError
 
 if TYPE_CHECKING:
     from structattn.metrics.paired_likelihoods import CrossEntropyDifference
@@ -16,24 +17,36 @@ if TYPE_CHECKING:
 
 
 def compare(
-    base: Annotated[Path, typer.Argument(help="Run folder of the base run; one of translation must be evaluated.")],
-    others: Annotated[list[Path], typer.Argument(help="Run folders to compare with it, on the same data.")],
-    split: Annotated[str, typer.Option(help="Split on which they are compared.")] = "test",
-    samples: Annotated[int, typer.Option(min=40, help="Number of bootstrap samples.")] = 1000,
+    runs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="BASE RUN... [data=FOLDER]",
+            show_default=False,
+            help="Run folder of the base, and runs on the same data; those of translation must be evaluated.",
+        ),
+    ],
+    split: Annotated[str, typer.Option(metavar="NAME", help="Split on which they are compared.")] = "test",
+    samples: Annotated[int, typer.Option(min=40, metavar="N", help="Number of bootstrap samples.")] = 1000,
     json: Json = False,
-    data: PreparedData = None,
 ) -> None:
     """Compare runs with a base run: 95 % intervals and a paired bootstrap test.
 
     Translation: BLEU, chrF2 and TER, and differences in BLEU by reference length and by the off-diagonality of the
     base's attention. Language models: cross-entropy, of the same tokens. The results are stored in the run folders and
     appear in reports.
+
+    Examples:
+        structattn compare runs/plain runs/stack --split valid
     """
     from structattn.loading.compare import compare_likelihoods
     from structattn.report.cautions import different_ends, few_examples
     from structattn.runs.folder import existing_run
     from structattn.tasks.translation.compare import compare_runs, compare_runs_by_bin, write_comparison
 
+    base, *others = run_paths(runs)
+    data, changes = overrides_of(runs)
+    if not others or changes:
+        raise UsageError("expected a base run and runs to compare with it, and of settings data=FOLDER alone")
     warning = different_ends({str(run): existing_run(run).read_card()["result"] for run in (base, *others)})
     if warning:
         print_line(f"warning: {warning}", error=True)

@@ -44,6 +44,10 @@ def demo(
     """Train a transformer with and without a stack on marked palindromes, and compare both with the exact lower bound.
 
     After an interruption, run the same command again to resume.
+
+    Examples:
+        structattn demo
+        structattn demo -o demo-2 --seed 2
     """
     from structattn.cli.report_page import write_report
     from structattn.cli.scores_table import print_scores

@@ -14,7 +14,11 @@ if TYPE_CHECKING:
 
 
 def doctor(json: Json = False) -> None:
-    """Show versions, kernels, hardware and fast precisions, and check every implementation against its reference."""
+    """Show versions, kernels, hardware and fast precisions, and check every implementation against its reference.
+
+    Examples:
+        structattn doctor
+    """
     from structattn.cli.self_check import all_outcomes
 
     outcomes, failed = all_outcomes(), "structattn: an implementation does not match its reference; please report this"

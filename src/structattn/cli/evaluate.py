@@ -1,45 +1,132 @@
-"""``structattn evaluate``: score runs and record what their layers do on an example."""
+"""``structattn evaluate``: score runs on splits of their data, or on a test suite."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from structattn.cli.options import Checkpoint, Json, PreparedData
-from structattn.cli.output import print_json, print_line
+from structattn.cli.options import Json, Runs, open_runs, overrides_of
+from structattn.cli.output import literal, print_json, print_line, print_table
+from structattn.support.errors import UsageError
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
+    from structattn.tasks.chunking.evaluate import StreamScores
+    from structattn.tasks.chunking.metrics import TaggingScores
+    from structattn.tasks.parsing.evaluate import ParsingScores
     from structattn.tasks.scores import SplitScores
+    from structattn.tasks.translation.contrastive import ContrastiveScores
+
+
+class Suite(StrEnum):
+    """A test suite."""
+
+    blimp = "blimp"
+    contrast = "contrast"
+    chunking = "chunking"
+    trees = "trees"
+
+
+class Marks(StrEnum):
+    """How a corpus writes punctuation marks and contractions."""
+
+    auto = "auto"
+    attached = "attached"
+    separate = "separate"
 
 
 def evaluate(
-    runs: Annotated[list[Path], typer.Argument(help="Run folders.")],
+    runs: Runs,
     split: Annotated[
-        list[str] | None, typer.Option(help="Split to score, repeatable.  \\[default: all but train]")
+        list[str] | None, typer.Option(metavar="NAME", help="Split to score, repeatable.  [default: all but train]")
     ] = None,
-    checkpoint: Checkpoint = None,
-    explain: Annotated[int, typer.Option(min=0, help="Number of examples of the last split to record.")] = 1,
+    explain: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="N", help="Number of examples of the last split to record.  [default: 1]"),
+    ] = None,
+    suite: Annotated[Suite | None, typer.Option(help="Score a test suite instead of splits.")] = None,
+    file: Annotated[Path | None, typer.Option(metavar="PATH", help="The file or folder of the suite.")] = None,
+    marks: Annotated[
+        Marks | None,
+        typer.Option(
+            help="blimp: punctuation marks and contractions attached to words or separate.  [default: auto, as most "
+            "full stops of the training data are]"
+        ),
+    ] = None,
+    per_token: Annotated[
+        bool, typer.Option("--per-token", help="contrast: compare log-probabilities per token, not per sentence.")
+    ] = False,
     json: Json = False,
-    data: PreparedData = None,
 ) -> None:
-    """Score runs on held-out data; write scores/, analyses/ and records/ to each run folder."""
+    """Score runs on held-out data; write scores/, analyses/ and records/ to each run folder.
+
+    Suites are stored in analyses/ and appear in reports, too. blimp, of language models: is the acceptable sentence of
+    a minimal pair more likely (*.jsonl, *.jsonl.gz, or a folder of them)? contrast, of translation models: is the
+    reference more likely than the same with an error (LingEval97 JSON, or a folder with src.*, tgt.correct.* and
+    tgt.incorrect.*, or of such folders)? chunking: what does a linear layer find in the frozen top layer, of each
+    stream (a folder with train.txt and test.txt of CoNLL-2000)? trees, of parsers: brackets as evalb scores them,
+    beside right- and left-branching trees (a file of bracketed trees).
+
+    Examples:
+        structattn evaluate runs/stack runs/plain
+        structattn evaluate runs/stack --split test evaluation.checkpoint=last
+        structattn evaluate runs/de-en --suite contrast --file lingeval97.json
+    """
+    _require_fitting_options(suite, {"file": file, "marks": marks, "per-token": per_token})
+    if suite is None:
+        _require_stored_settings(runs)
+        _evaluate_splits(runs, split, 1 if explain is None else explain, json)
+        return
+    if split or explain is not None:
+        raise UsageError(f"--split and --explain are for splits of the data, not for --suite {suite}")
+    if file is None:
+        raise UsageError(f"--suite {suite} needs --file, the file or folder of the suite")
+    if suite is Suite.blimp:
+        _blimp(runs, file, marks or Marks.auto, json)
+    elif suite is Suite.contrast:
+        _contrast(runs, file, per_token, json)
+    elif suite is Suite.chunking:
+        _chunking(runs, file, json)
+    else:
+        _trees(runs, file, json)
+
+
+_SUITE_OF = {"file": None, "marks": Suite.blimp, "per-token": Suite.contrast}  # None: any
+
+
+def _require_fitting_options(suite: Suite | None, given: Mapping[str, object]) -> None:
+    for name, value in given.items():
+        wanted = _SUITE_OF[name]
+        if value and (suite is None or wanted not in (None, suite)):
+            raise UsageError(f"--{name} is for --suite{'' if wanted is None else f' {wanted}'}")
+
+
+def _require_stored_settings(runs: Sequence[str]) -> None:
+    """Scores of splits are compared with each other: nothing but the checkpoint may differ from the run's settings."""
+    others = [name for name in overrides_of(runs)[1] if name != "checkpoint"]
+    if others:
+        raise UsageError(
+            f"evaluation.{others[0]}: splits are scored with the settings of the run; only data and "
+            "evaluation.checkpoint can be replaced"
+        )
+
+
+def _evaluate_splits(runs: Sequence[str], split: list[str] | None, explain: int, json: bool) -> None:
     from structattn.cli.scores_table import print_scores
     from structattn.explorer.examples import default_examples
     from structattn.explorer.head_locality import write_locality
     from structattn.explorer.run_analysis import analyze_run
     from structattn.loading.evaluate import evaluate_run
-    from structattn.loading.runs import open_run
-    from structattn.runs.folder import existing_run
     from structattn.tasks.scores import scores_to_json
 
-    for folder in runs:
-        existing_run(folder)
     results = []
-    for folder in runs:
-        run = open_run(folder, checkpoint, data=data)
+    for run in open_runs(runs):
         splits = split or [name for name in run.prepared.splits if name != "train"]
-        results += [(folder, evaluate_run(run, name)) for name in splits]
+        results += [(run.run_dir, evaluate_run(run, name)) for name in splits]
         if run.prepared.kind == "parallel":
             for name in splits:
                 write_locality(run, name)
@@ -62,3 +149,186 @@ def _warn(results: "list[tuple[Path, SplitScores]]") -> None:
     ends = different_ends({folder: RunFolder(Path(folder)).read_card()["result"] for folder in scores})
     for warning in [*([ends] if ends else []), *worse_than_baselines(scores)]:
         print_line(f"warning: {warning}", error=True)
+
+
+def _contrast(runs: Sequence[str], file: Path, per_token: bool, json: bool) -> None:
+    from structattn.tasks.translation.contrastive import (
+        contrastive_negative_log_likelihoods,
+        contrastive_scores,
+        read_contrasts,
+        write_contrastive,
+    )
+    from structattn.text.reading import Notices
+
+    contrasts = read_contrasts(file, Notices())
+    results = []
+    for run in open_runs(runs):
+        nats = contrastive_negative_log_likelihoods(run, contrasts, per_token=per_token)
+        scores = contrastive_scores(contrasts, nats, per_token=per_token)
+        write_contrastive(run, file.resolve().name.split(".json")[0], scores)
+        results.append((run.run_dir, scores))
+    if json:
+        print_json([{"run": folder, "scores": scores} for folder, scores in results])
+    else:
+        _print_contrasts(results)
+
+
+def _print_contrasts(results: "list[tuple[Path, ContrastiveScores]]") -> None:
+    """Print one row for each type of error, one column for each run."""
+    unit = "token" if results[0][1].per_token else "sentence"
+    caption = f"accuracy in percent with 95 % interval; log-probabilities per {unit}"
+    table = _table(["type"], ["pairs", *(folder.name for folder, _ in results)], caption)
+    for kind, first in results[0][1].types.items():
+        found = [scores.types[kind] for _, scores in results]
+        table.add_row(literal(kind), str(first.trials), *(_interval(asdict(each)) for each in found))
+    print_table(table)
+
+
+def _chunking(runs: Sequence[str], folder: Path, json: bool) -> None:
+    from structattn.tasks.chunking.evaluate import (
+        majority_scores,
+        probe_chunking,
+        read_chunked_corpus,
+        write_chunking,
+    )
+    from structattn.text.reading import Notices
+
+    corpus = read_chunked_corpus(folder, Notices())
+    results = []
+    for run in open_runs(runs):
+        found = probe_chunking(run, corpus)
+        write_chunking(run, corpus, found)
+        results.append((run.run_dir, found))
+    if json:
+        streams = [{"run": folder, "streams": found} for folder, found in results]
+        print_json({"most_frequent_tag": majority_scores(corpus), "runs": streams})
+    else:
+        _print_chunks(majority_scores(corpus), results)
+
+
+def _print_chunks(baseline: "TaggingScores", results: "Sequence[tuple[Path, Sequence[StreamScores]]]") -> None:
+    """Print one row for each stream of each run."""
+    headings = ["accuracy", "precision", "recall", "F1"]
+    table = _table(["run", "stream"], headings, "chunks of the test sentences, in percent")
+    rows = [("most frequent chunk tag of each part of speech", "", baseline)]
+    rows += [(folder.name, each.stream or "", each.scores) for folder, streams in results for each in streams]
+    for name, stream, scores in rows:
+        chunks = scores.overall
+        values = (scores.accuracy, chunks.precision, chunks.recall, chunks.f1)
+        table.add_row(literal(name), stream, *(f"{100 * value:.2f}" for value in values))
+    print_table(table)
+
+
+def _trees(runs: Sequence[str], file: Path, json: bool) -> None:
+    from structattn.tasks.parsing.evaluate import parsing_scores, write_parsing
+    from structattn.tasks.parsing.predict import make_parser
+
+    results = []
+    for run in open_runs(runs):
+        scores = parsing_scores(make_parser(run), file)
+        write_parsing(run, file, scores)
+        results.append((run.run_dir, scores))
+    if json:
+        print_json([{"run": folder, "scores": scores} for folder, scores in results])
+    else:
+        _print_trees(results)
+
+
+def _print_trees(results: "list[tuple[Path, ParsingScores]]") -> None:
+    caption = "brackets in percent; malformed: share of the outputs that were repaired"
+    headings = ["precision", "recall", "F1", "exact", "F1, no labels", "malformed"]
+    table = _table(["trees"], headings, caption)
+    baselines = results[0][1]  # the same for all runs
+    rows = [(folder.name, scores.scores, f"{scores.malformed:.1%}") for folder, scores in results]
+    rows += [
+        ("right-branching", baselines.right_branching, ""),
+        ("left-branching", baselines.left_branching, ""),
+    ]
+    for name, scores, malformed in rows:
+        found = scores.labelled
+        values = (found.precision, found.recall, found.f1, found.exact, scores.unlabelled.f1)
+        table.add_row(literal(name), *(f"{100 * value:.2f}" for value in values), malformed)
+    print_table(table)
+
+
+def _blimp(runs: Sequence[str], file: Path, marks: Marks, json: bool) -> None:
+    """Score minimal pairs, in lower case for a vocabulary without upper-case letters."""
+    from structattn.tasks.minimal_pairs.data import read_minimal_pairs
+    from structattn.tasks.minimal_pairs.evaluate import blimp_scores, write_blimp
+    from structattn.tasks.minimal_pairs.sentences import SentenceScorer, WrittenForm
+    from structattn.text.reading import Notices
+
+    pairs = read_minimal_pairs(file, Notices())
+    separate = None if marks is Marks.auto else marks is Marks.separate
+    results = []
+    for run in open_runs(runs):
+        form = WrittenForm.of_corpus(run.prepared.beginning(), run.prepared.vocabulary.symbols, separate)
+        scorer = SentenceScorer(run, form)
+        scores = blimp_scores(scorer, pairs)
+        write_blimp(scorer, scores)
+        results.append((run.run_dir, asdict(scores)))
+    if json:
+        print_json([{"run": folder, "scores": scores} for folder, scores in results])
+    else:
+        _print_pairs([folder.name for folder, _ in results], [scores for _, scores in results])
+
+
+def _print_pairs(names: Sequence[str], results: Sequence[Mapping[str, Any]]) -> None:
+    """Print the groups of paradigms beside published accuracies, then the paradigms."""
+    from structattn.tasks.minimal_pairs.published import PUBLISHED, paradigm_rows, summary_rows
+
+    published = "Published: Warstadt et al. (2020), table 3, corrected."
+    groups = _table(["group"], [*names, *PUBLISHED], published, padding=0)
+    for row in summary_rows(results):
+        others = [f"{row.published[system]:.1f}" if system in row.published else "" for system in PUBLISHED]
+        groups.add_row(literal(row.name), *map(_whole, row.runs), *others)
+    paradigms = _table(["paradigm"], names, _PAIRS_CAPTION, padding=0)
+    for phenomenon, rows in paradigm_rows(results).items():
+        paradigms.add_row(literal(phenomenon), style="bold")
+        for row in rows:
+            paradigms.add_row(literal(f"  {row.name}"), *map(_paradigm, row.runs))
+    print_table(groups)
+    print_table(paradigms)
+
+
+_PAIRS_CAPTION = (
+    "Accuracy in percent with 95 % interval: the acceptable sentence is strictly more likely. In brackets: share of "
+    "the pairs without <unk>, and accuracy on them, where some have <unk>. One prefix, two prefixes: accuracy of words "
+    "given prefixes."
+)
+_METHODS = {"one_prefix": "one prefix", "two_prefix": "two prefixes"}
+
+
+def _paradigm(accuracy: Mapping[str, Any] | None) -> str:
+    if accuracy is None:
+        return ""
+    others = [f"{name}: {100 * accuracy[key]['value']:.1f}" for key, name in _METHODS.items() if accuracy[key]]
+    return "\n".join([_whole(accuracy), *others])
+
+
+def _whole(accuracy: Mapping[str, Any] | None) -> str:
+    """Return the accuracy on whole sentences, and that on pairs without unknown words if it differs."""
+    from structattn.tasks.minimal_pairs.published import known_share
+
+    if accuracy is None:
+        return ""
+    known, lines = accuracy["known"], [_interval(accuracy["sentence"])]
+    if known_share(accuracy) < 1:
+        lines.append(f"[{100 * known_share(accuracy):.0f} %: {100 * known['value']:.1f}]" if known else "[0 %]")
+    return "\n".join(lines)
+
+
+def _interval(found: Mapping[str, float]) -> str:
+    return f"{100 * found['value']:.1f} ({100 * found['lower']:.1f} to {100 * found['upper']:.1f})"
+
+
+def _table(names: Sequence[str], numbers: Sequence[str], caption: str, padding: int = 1) -> "Table":
+    """Return a table with columns of text and columns of numbers."""
+    from rich.table import Table
+
+    table = Table(caption=caption, caption_justify="left", padding=(0, padding))
+    for heading in names:
+        table.add_column(literal(heading), overflow="fold")
+    for heading in numbers:
+        table.add_column(literal(heading), justify="right")
+    return table

@@ -1,88 +1,135 @@
-"""``structattn explore``: write the explorer, a page that shows what runs do on examples and texts."""
+"""``structattn explore``: show what runs do on examples and texts, on a page or in a file."""
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from structattn.cli.lines import standard_input_lines
-from structattn.cli.options import Checkpoint, Depths, Examples, ExampleSplit, PreparedData, Targets, Texts
+from structattn.cli.options import (
+    STANDARD_INPUT,
+    is_terminal_or_null,
+    open_one_run,
+    open_runs,
+    overrides_of,
+    split_overrides,
+    standard_input_lines,
+)
 from structattn.cli.output import print_line
 from structattn.support.errors import UsageError
 
 if TYPE_CHECKING:
-    from structattn.explorer.recording import Recording
     from structattn.loading.trained_run import TrainedRun
+
+FIRST_EXAMPLES = 3  # shown if nothing is chosen
 
 
 def explore(
     sources: Annotated[
-        list[Path], typer.Argument(metavar="RUN|FILE [RUN|FILE]", help="Run folders, or files of `structattn record`.")
+        list[str],
+        typer.Argument(
+            metavar="RUN|FILE [RUN|FILE] [FIELD=VALUE]...",
+            show_default=False,
+            help="Run folders, or files that --save wrote; settings that replace those of the runs.",
+        ),
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The page.")] = Path("explorer.html"),
-    example: Examples = None,
-    split: ExampleSplit = "test",
-    text: Texts = None,
-    target: Targets = None,
-    depths: Depths = 10,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="The page.  [default: explorer.html]")
+    ] = None,
+    save: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the recording of one run as JSON, in place of a page.")
+    ] = None,
+    example: Annotated[
+        list[int] | None,
+        typer.Option(
+            "--example", min=0, metavar="N", help="Index of an example, from 0; repeatable.  [default: 0 1 2]"
+        ),
+    ] = None,
+    split: Annotated[str, typer.Option("--split", metavar="NAME", help="The split of the examples.")] = "test",
+    text: Annotated[
+        list[str] | None,
+        typer.Option("--text", metavar="TEXT", help="Text, repeatable, in place of lines of standard input."),
+    ] = None,
+    target: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TEXT", help="Answer or translation of each text, in order.  [default: by search]"),
+    ] = None,
+    depths: Annotated[int, typer.Option(min=0, metavar="N", help="Depths of stacks to record, from the top.")] = 10,
     beam: Annotated[
-        int | None,
-        typer.Option(min=1, help="Continue the texts of a language model by beam search of this size, and show it."),
+        int | None, typer.Option(min=1, metavar="N", help="Continue texts of a language model by beam search.")
     ] = None,
     serve: Annotated[
         bool,
-        typer.Option(
-            "--serve",
-            help="Serve the page of one run on 127.0.0.1 in place of writing it: type texts, switch off heads, force "
-            "actions of stacks.",
-        ),
+        typer.Option("--serve", help="Serve the page on 127.0.0.1: type texts, switch off heads, force stack actions."),
     ] = False,
-    port: Annotated[int, typer.Option(min=0, max=65535, show_default="one that is free", help="Port of --serve.")] = 0,
-    checkpoint: Checkpoint = None,
-    data: PreparedData = None,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, metavar="N", show_default="a free one", help="Port of --serve.")
+    ] = 0,
 ) -> None:
     """Write a self-contained HTML page that shows attention, stacks and surprisal on examples or texts.
 
-    Of one run, or of two side by side, which are recorded on the same examples and texts. A file of `structattn record`
-    is shown as it is. The page needs no server and no network. docs/explorer.md shows what is on it.
+    Of one run, or of two side by side, which are recorded on the same examples and texts: those chosen, else the lines
+    of standard input, else, on a terminal, the first examples of the test split. Texts of a translation model without
+    --target are translated as its evaluation settings say, with the tree of the beam search. The page needs no server
+    and no network; a file of --save in the folder records/ of its run is part of reports.
+
+    Examples:
+        structattn explore runs/dyck --example 3 --example 17 --split valid
+        structattn explore runs/stack runs/plain --text "The dogs that it saw ran"
+        structattn explore runs/stack --text "([](()))" --save brackets.json
     """
     from structattn.explorer.page import write_explorer
-    from structattn.explorer.recording_files import read_recording_json, recording_to_json
-    from structattn.loading.runs import open_run
+    from structattn.explorer.recording import record
+    from structattn.explorer.recording_files import read_recording_json, recording_to_json, write_recording
     from structattn.support.files import create_folder
 
-    if len(sources) > 2:
-        raise UsageError(f"{len(sources)} runs or files; expected 1 or 2")
-    runs = [path for path in sources if not path.is_file()]
-    if not runs and (example or text or target or beam):
-        raise UsageError("--example, --text, --target and --beam are for run folders; a file holds its own examples")
-    if serve and (len(sources) > 1 or not runs or beam is not None):
+    paths, overrides = split_overrides(sources)
+    runs = [path for path in paths if not path.is_file()]
+    if not 1 <= len(paths) <= 2:
+        raise UsageError(f"{len(paths)} runs or files; expected 1 or 2")
+    if not runs and (example or text or target or beam or overrides):
+        raise UsageError(
+            "--example, --text, --target, --beam and settings are for run folders; a file holds its own examples"
+        )
+    if save is not None and (len(paths) > 1 or not runs or serve or output is not None):
+        raise UsageError("--save is for one run folder, without --serve and --output")
+    if serve and (len(paths) > 1 or not runs or beam is not None):
         raise UsageError("--serve is for one run folder, without --beam")
-    arguments: dict[str, Any] = {"targets": target, "examples": example or [], "split": split, "depths": depths}
-    arguments["beam"] = beam
     if serve:
-        _serve(open_run(sources[0], checkpoint, data=data), _first(text, target, example, split), port, depths)
+        _serve(open_one_run(sources), _first(text, target, example, split), port, depths)
         return
-    arguments["texts"] = _texts(text, example) if runs else []
-    found = [
-        recording_to_json(_recorded(path, arguments, checkpoint, data)) if path in runs else read_recording_json(path)
-        for path in sources
-    ]
-    create_folder(output.parent)
-    write_explorer(output, found)
-    print_line(str(output))
+    overrides_of(sources)  # refused before anything is opened
+    opened = [run for path in runs for run in open_runs([str(path), *overrides])]
+    how: dict[str, Any] = {"targets": target, "split": split, "depths": depths, "beam": beam}
+    if opened:
+        how |= _chosen(opened[0], text, example, split)
+    recorded = {run.run_dir: record(run, **how) for run in opened}
+    written = save or output or Path("explorer.html")
+    create_folder(written.parent)
+    if save is not None:
+        write_recording(save, recorded[paths[0]])
+    else:
+        found = [recording_to_json(recorded[path]) if path in runs else read_recording_json(path) for path in paths]
+        write_explorer(written, found)
+    print_line(str(written))
 
 
-def _texts(texts: Sequence[str] | None, examples: Sequence[int] | None) -> list[str]:
-    return list(standard_input_lines()) if texts is None and not examples else list(texts or [])
+def _chosen(
+    run: "TrainedRun", texts: Sequence[str] | None, examples: Sequence[int] | None, split: str
+) -> dict[str, Sequence[Any]]:
+    """Return what to record: the given, the lines of standard input, or the first examples of the split."""
+    if texts or examples:
+        return {"texts": texts or [], "examples": examples or []}
+    if is_terminal_or_null():
+        from structattn.explorer.examples import num_examples
 
-
-def _recorded(run: Path, arguments: dict[str, Any], checkpoint: str | None, data: Path | None) -> "Recording":
-    from structattn.explorer.recording import record
-    from structattn.loading.runs import open_run
-
-    return record(open_run(run, checkpoint, data=data), **arguments)
+        count = num_examples(run.settings, run.prepared, split)
+        return {"texts": [], "examples": range(min(FIRST_EXAMPLES, count))}
+    lines = list(standard_input_lines())
+    if not lines:
+        raise UsageError(f"{STANDARD_INPUT} is empty; expected lines of text, or --text or --example")
+    return {"texts": lines, "examples": []}
 
 
 def _first(
@@ -100,7 +147,6 @@ def _serve(run: "TrainedRun", first: Mapping[str, Any], port: int, depths: int) 
     from structattn.support.imports import require_modules
 
     require_modules("serve", "starlette", "uvicorn")
-    import json
     import secrets
 
     from structattn.explorer.requests import parse_request

@@ -1,13 +1,13 @@
 """``structattn export``: write a trained model in the format of another library."""
 
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from structattn.cli.options import Checkpoint, PreparedData
+from structattn.cli.options import open_one_run, split_overrides
 from structattn.cli.output import print_line
+from structattn.support.errors import UsageError
 
 
 class Format(StrEnum):
@@ -20,21 +20,33 @@ class Format(StrEnum):
 
 
 def export(
-    run: Annotated[Path, typer.Argument(help="Run folder.")],
-    folder: Annotated[Path, typer.Argument(help="New folder to write.")],
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RUN FOLDER [FIELD=VALUE]...",
+            show_default=False,
+            help="Run folder; new folder to write; settings that replace the run's: data=, evaluation.checkpoint=.",
+        ),
+    ],
     to: Annotated[Format, typer.Option(help="Format.")],
     license_name: Annotated[
-        str,
-        typer.Option("--license", help="Licence of the weights for the model card, as the Hugging Face hub names it."),
+        str, typer.Option("--license", metavar="NAME", help="Licence of the weights, as the Hugging Face hub names it.")
     ] = "unknown",
-    checkpoint: Checkpoint = None,
-    data: PreparedData = None,
 ) -> None:
-    """Write a trained model with its tokenizer and a model card in the format of another library."""
+    """Write a trained model with its tokenizer and a model card in the format of another library.
+
+    Examples:
+        structattn export runs/stack hub --to huggingface --license mit
+        structattn export runs/de-en model evaluation.checkpoint=best-3 --to ctranslate2
+    """
     import torch
 
     from structattn.interop.export.formats import export_run
-    from structattn.loading.runs import open_run
 
-    export_run(open_run(run, checkpoint, data=data, device=torch.device("cpu")), to.value, folder, license_name)
+    paths, overrides = split_overrides(words)
+    if len(paths) != 2:
+        raise UsageError(f"{len(paths)} folders; expected RUN FOLDER")
+    run, folder = paths
+    opened = open_one_run([str(run), *overrides], torch.device("cpu"))
+    export_run(opened, to.value, folder, license_name)
     print_line(str(folder))

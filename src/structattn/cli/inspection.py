@@ -1,37 +1,91 @@
-"""``structattn inspect``: what a run folder says about its run."""
+"""``structattn inspect``: what a run folder says about its run, and which words its embeddings bring together."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from structattn.cli.options import Json
-from structattn.cli.output import literal, print_json, print_table
+from structattn.cli.options import Json, Runs, open_one_run, overrides_of, run_paths
+from structattn.cli.output import literal, print_json, print_line, print_table
+from structattn.support.errors import UsageError
 
 if TYPE_CHECKING:
+    from structattn.explorer.word_embeddings import Neighbour
     from structattn.loading.inspection import Inspection
+    from structattn.loading.trained_run import TrainedRun
+    from structattn.loading.word_vectors import WordVectors
+    from structattn.metrics.neighbours import Agreement
+
+MAX_WORDS = 10_000  # most frequent words that are compared
+
+
+class Side(StrEnum):
+    """The side of a translation run."""
+
+    source = "source"
+    target = "target"
+
+
+class Stream(StrEnum):
+    """The stream of a two-stream model."""
+
+    syntactic = "syntactic"
+    semantic = "semantic"
 
 
 def inspect(
-    runs: Annotated[list[Path], typer.Argument(help="Run folders.")],
+    runs: Runs,
+    neighbours: Annotated[
+        list[str] | None, typer.Option(metavar="WORD", help="Print the words nearest to this one; repeatable.")
+    ] = None,
+    count: Annotated[int | None, typer.Option(min=1, metavar="N", help="Neighbours of a word.  [default: 10]")] = None,
+    tags: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="File of CoNLL-2000: how often have ten neighbours the part of speech?"),
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write a t-SNE plot (.png, .svg or .pdf); needs the extra embeddings."),
+    ] = None,
+    export: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the embeddings in the text format of word2vec.")
+    ] = None,
+    side: Annotated[Side | None, typer.Option(help="Embeddings of a translation run.  [default: source]")] = None,
+    stream: Annotated[Stream | None, typer.Option(help="Stream of a two-stream model.  [default: both]")] = None,
     json: Json = False,
 ) -> None:
     """Show how runs ended, their settings that differ from the defaults, scores, sizes and data.
 
-    A run may still be in progress, and its data need not be there.
+    A run may still be in progress, and its data need not be there. With --neighbours, --tags, --plot or --export, show
+    instead the nearest words of one run, by cosine similarity of input embeddings, in each stream of its model. The
+    10,000 most frequent words of the training text that are one token are compared.
+
+    Examples:
+        structattn inspect runs/stack runs/plain
+        structattn inspect runs/de-en --neighbours man --neighbours king
+        structattn inspect runs/de-en --tags conll2000/train.txt --plot words.png
     """
+    if neighbours or tags or plot or export:
+        _show_embeddings(open_one_run(runs), neighbours or [], count or 10, tags, (side, stream), (plot, export), json)
+        return
+    given = {"--count": count, "--side": side, "--stream": stream}
+    if others := [name for name, value in given.items() if value is not None]:
+        raise UsageError(f"{others[0]} needs --neighbours, --tags, --plot or --export")
+    if overrides_of(runs) != (None, {}):
+        raise UsageError("settings are shown as they are in the run folders; expected run folders alone")
     from structattn.loading.inspection import inspect_run
 
-    found = [inspect_run(run) for run in runs]
+    found = [inspect_run(run) for run in run_paths(runs)]
     if json:
         print_json(found)
         return
     for each in found:
-        _print(each)
+        _print_run(each)
 
 
-def _print(found: "Inspection") -> None:
+def _print_run(found: "Inspection") -> None:
     from rich.table import Table
 
     table = Table(title=literal(str(found.run)), title_justify="left", show_header=False)
@@ -71,10 +125,6 @@ def _summary(found: "Inspection") -> dict[str, str]:
     }
 
 
-def _scores(scores: Mapping[str, Mapping[str, float]]) -> dict[str, str]:
-    return {f"{split} {name}": f"{value:.4f}" for split, found in scores.items() for name, value in found.items()}
-
-
 def _data(data: Mapping[str, Any]) -> dict[str, str]:
     splits = {
         f"  {name}": f"{counts['sequences']:,} sequences, {counts['tokens']:,} tokens"
@@ -83,3 +133,96 @@ def _data(data: Mapping[str, Any]) -> dict[str, str]:
     sources = {f"  {path}": f"SHA-256 {digest}" for path, digest in data.get("sources", {}).items()}
     state = {"state": data["state"]} if "state" in data else {}
     return {"path": data["path"], "kind": data["kind"], "digest": data["digest"]} | state | splits | sources
+
+
+def _show_embeddings(
+    run: "TrainedRun",
+    words: Sequence[str],
+    count: int,
+    tags: Path | None,
+    table: tuple[Side | None, Stream | None],
+    files: tuple[Path | None, Path | None],
+    json: bool,
+) -> None:
+    """Print neighbours and their agreement with parts of speech, and write a plot and an export."""
+    from structattn.explorer.word_embeddings import neighbours_of, read_word_tags, tag_agreement, write_agreement
+    from structattn.loading.word_vectors import word_vectors
+    from structattn.report.embeddings import require_format
+
+    (side, stream), (plot, export) = table, files
+    if plot is not None:
+        require_format(plot)
+    vectors = _chosen(word_vectors(run, None if side is None else side.value, MAX_WORDS, words), stream)
+    tag_of = {} if tags is None else read_word_tags(tags)
+    nearest, agreement = {word: neighbours_of(vectors, word, count) for word in words}, None
+    if tags is not None:
+        agreement = tag_agreement(vectors, tag_of)
+        write_agreement(run, (side or Side.source).value, agreement)
+    if json:
+        print_json({"neighbours": _by_stream(nearest), "agreement": agreement and _by_stream({"": agreement})[""]})
+    else:
+        for word, found in nearest.items():
+            _print_neighbours(word, found)
+        _print_agreement(agreement or {})
+    if plot is not None:
+        _plot(plot, vectors, tag_of, run.settings.seed)
+    if export is not None:
+        _export(export, vectors)
+    for path in (plot, export):
+        if path is not None:
+            print_line(str(path), error=json)
+
+
+def _plot(path: Path, vectors: "WordVectors", tag_of: Mapping[str, str], seed: int) -> None:
+    from structattn.explorer.word_embeddings import t_sne
+    from structattn.report.embeddings import write_embedding_plot
+
+    points = {name: t_sne(table, seed) for name, table in vectors.streams.items()}
+    write_embedding_plot(path, points, [tag_of.get(word) for word in vectors.words])
+
+
+def _export(path: Path, vectors: "WordVectors") -> None:
+    from structattn.explorer.word_embeddings import write_word2vec
+
+    if len(vectors.streams) > 1:
+        raise UsageError("--export writes one table; expected --stream syntactic or --stream semantic")
+    write_word2vec(path, vectors.words, *vectors.streams.values())
+
+
+def _chosen(vectors: "WordVectors", stream: Stream | None) -> "WordVectors":
+    from dataclasses import replace
+
+    if stream is None:
+        return vectors
+    if stream.value not in vectors.streams:
+        raise UsageError(f"--stream {stream.value} is for two-stream models; this one has a single stream")
+    return replace(vectors, streams={stream.value: vectors.streams[stream.value]})
+
+
+def _by_stream(found: "Mapping[str, Mapping[str | None, Any]]") -> dict[str, Any]:
+    """Return the same with the streams named; what has a single stream loses that level."""
+    return {
+        name: streams[None] if None in streams else {str(stream): each for stream, each in streams.items()}
+        for name, streams in found.items()
+    }
+
+
+def _print_neighbours(word: str, found: "Mapping[str | None, Sequence[Neighbour]]") -> None:
+    from rich.table import Table
+
+    table = Table(title=literal(word), title_justify="left")
+    for stream in found:
+        table.add_column(stream or "word", overflow="fold")
+        table.add_column("cosine", justify="right")
+    for row in zip(*found.values(), strict=True):
+        table.add_row(*[cell for each in row for cell in (literal(each.word), f"{each.similarity:.3f}")])
+    print_table(table)
+
+
+def _print_agreement(agreement: "dict[str | None, Agreement]") -> None:
+    for stream, each in agreement.items():
+        name = "" if stream is None else f"{stream} stream: "
+        print_line(
+            f"{name}{each.value:.1%} of the ten nearest neighbours of {each.count:,} words have the part of speech of "
+            f"the word (at random: {each.chance:.1%})"
+        )

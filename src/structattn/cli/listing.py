@@ -1,11 +1,23 @@
-"""``structattn list``: list everything that can be chosen by name."""
+"""``structattn list``: everything that can be chosen by name, and the JSON Schema of settings."""
 
+import json as json_format
+import sys
 from collections.abc import Mapping
+from enum import StrEnum
 from inspect import getdoc
-from typing import Any, get_args
+from typing import Annotated, Any, get_args
+
+import typer
 
 from structattn.cli.options import Json
 from structattn.cli.output import print_json
+
+
+class SettingsKind(StrEnum):
+    """The kind of settings file."""
+
+    run = "run"
+    sweep = "sweep"
 
 
 def _discriminated(union: Any, field: str) -> dict[str, str]:
@@ -52,12 +64,25 @@ def choices() -> dict[str, Mapping[str, str]]:
     }
 
 
-def show_list(json: Json = False) -> None:
-    """List models, mechanisms, positions, tasks, batches, optimizers, schedules, formal languages and transductions."""
+def show_list(
+    schema: Annotated[
+        SettingsKind | None, typer.Option(help="Print the JSON Schema of settings instead, for editors.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """List models, mechanisms, positions, tasks, batches, optimizers, schedules, formal languages and transductions.
+
+    Examples:
+        structattn list
+        structattn list --schema run > run.schema.json
+    """
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    if schema is not None:
+        _print_schema(schema)
+        return
     if json:
         print_json(choices())
         return
@@ -68,3 +93,11 @@ def show_list(json: Json = False) -> None:
         for name, line in entries.items():
             table.add_row(Text(name, style="bold"), Text(line))
         console.print(Text(heading, style="underline"), table, "")
+
+
+def _print_schema(kind: SettingsKind) -> None:
+    from structattn.settings.run import RunSettings
+    from structattn.settings.sweep import SweepSettings
+
+    settings = RunSettings if kind is SettingsKind.run else SweepSettings
+    sys.stdout.write(json_format.dumps(settings.model_json_schema(), indent=2, ensure_ascii=False) + "\n")

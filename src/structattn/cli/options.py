@@ -1,30 +1,147 @@
-"""Options that several commands share."""
+"""What commands share: their help, options, runs with overrides, and lines of standard input."""
 
+import inspect
+import os
+import re
+import stat
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from io import BufferedIOBase, UnsupportedOperation
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-Checkpoint = Annotated[
-    str | None,
-    typer.Option(
-        help="Checkpoint: best, last, or best-K or last-K, the average of K.  \\[default: as in the run's settings]"
+from structattn.support.errors import UsageError
+
+if TYPE_CHECKING:
+    import torch
+
+    from structattn.loading.trained_run import TrainedRun
+
+Runs = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="RUN... [FIELD=VALUE]...",
+        show_default=False,
+        help="Run folders; settings that replace theirs, as evaluation.checkpoint=last or data=FOLDER.",
     ),
 ]
-PreparedData = Annotated[Path | None, typer.Option(help="The prepared folder, if it was moved.")]
+Run = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="RUN [FIELD=VALUE]...",
+        show_default=False,
+        help="Run folder; settings that replace its own, as evaluation.checkpoint=last or data=FOLDER.",
+    ),
+]
 JsonLines = Annotated[bool, typer.Option("--json", help="Write one JSON object per line.")]
 Json = Annotated[bool, typer.Option("--json", help="Write one JSON document in place of tables.")]
+Temperature = Annotated[
+    float | None,
+    typer.Option(min=0, metavar="T", help="Sample from p^(1/T), normalized; 0 takes the likeliest token."),
+]
+TopK = Annotated[int | None, typer.Option(min=1, metavar="K", help="Sample from the K likeliest tokens.")]
+TopP = Annotated[
+    float | None,
+    typer.Option(min=0, max=1, metavar="P", help="Sample from the fewest likeliest tokens of probability P."),
+]
+BatchSize = Annotated[int, typer.Option(min=1, metavar="N", help="Number of texts computed at once.")]
 
-Examples = Annotated[
-    list[int] | None, typer.Option("--example", min=0, help="Index of an example of the split, from 0; repeatable.")
-]
-ExampleSplit = Annotated[str, typer.Option("--split", help="The split of the examples.")]
-Texts = Annotated[
-    list[str] | None,
-    typer.Option("--text", help="Text, repeatable.  \\[default: without --example, the lines of standard input]"),
-]
-Targets = Annotated[
-    list[str] | None,
-    typer.Option("--target", help="Answer or translation of each text, in the same order.  \\[default: by search]"),
-]
-Depths = Annotated[int, typer.Option("--depths", min=0, help="Number of depths of stacks to record, from the top.")]
+STANDARD_INPUT = Path("standard input")
+"""Its name in messages."""
+_ASSIGNMENT = re.compile(r"[a-z_0-9.]+=.*", re.DOTALL)
+
+
+def add_command(app: typer.Typer, name: str, command: Callable[..., Any]) -> None:
+    """Add a command with its docstring as help.
+
+    Each paragraph is one line, which the help wraps; the section Examples stands at the end as it is.
+    """
+    text, _, examples = (inspect.getdoc(command) or "").partition("Examples:\n")
+    paragraphs = "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
+    epilog = f"\b\nExamples:\n{examples.rstrip()}" if examples else None
+    app.command(name, help=paragraphs, epilog=epilog)(command)
+
+
+def split_overrides(words: Sequence[str]) -> tuple[list[Path], list[str]]:
+    """Split arguments into paths and overrides ``path.to.field=value``; what exists is a path."""
+    overrides = [word for word in words if _ASSIGNMENT.fullmatch(word) and not Path(word).exists()]
+    return [Path(word) for word in words if word not in overrides], overrides
+
+
+def run_paths(words: Sequence[str]) -> list[Path]:
+    """Return the run folders among arguments, at least one.
+
+    Raises:
+        UsageError: there is none.
+    """
+    paths, _ = split_overrides(words)
+    if not paths:
+        raise UsageError("the run folder is missing")
+    return paths
+
+
+def overrides_of(words: Sequence[str]) -> tuple[Path | None, dict[str, Any]]:
+    """Return what arguments replace: the prepared folder, and evaluation settings.
+
+    Raises:
+        UsageError: they replace other settings.
+    """
+    from structattn.settings.run import assign
+
+    tree: dict[str, Any] = {}
+    for text in split_overrides(words)[1]:
+        if not text.startswith(("data=", "evaluation.")):
+            raise UsageError(f"{text}: of a trained run, only data=FOLDER and evaluation.FIELD=VALUE can be replaced")
+        assign(tree, text)
+    data = tree.get("data")
+    return None if data is None else Path(str(data)), tree.get("evaluation", {})
+
+
+def open_runs(words: Sequence[str], device: "torch.device | None" = None) -> "Iterator[TrainedRun]":
+    """Open the runs among arguments one after another, with the settings that the arguments replace."""
+    from dataclasses import replace
+
+    from structattn.loading.runs import open_run
+    from structattn.runs.folder import existing_run
+
+    paths, (data, changes) = run_paths(words), overrides_of(words)
+    for path in paths:
+        existing_run(path)
+    checkpoint = str(changes["checkpoint"]) if "checkpoint" in changes else None
+    for path in paths:
+        run = open_run(path, checkpoint, data=data, device=device)
+        evaluation = run.settings.evaluation.changed(changes)
+        yield replace(run, settings=run.settings.model_copy(update={"evaluation": evaluation}))
+
+
+def open_one_run(words: Sequence[str], device: "torch.device | None" = None) -> "TrainedRun":
+    """Open the only run among arguments.
+
+    Raises:
+        UsageError: there is none, or several.
+    """
+    if len(paths := run_paths(words)) > 1:
+        raise UsageError(f"{len(paths)} run folders; expected one")
+    return next(open_runs(words, device))
+
+
+def standard_input_lines() -> Iterator[str]:
+    """Yield the lines of standard input as they arrive.
+
+    Raises:
+        DataError: they are not text in UTF-8; see ``text.reading``.
+    """
+    from structattn.text.reading import Notices, read_lines_from
+
+    source = cast(BufferedIOBase, sys.stdin.buffer)  # the annotation says BinaryIO
+    return (line.text for line in read_lines_from(source, STANDARD_INPUT, Notices()))
+
+
+def is_terminal_or_null() -> bool:
+    """Return whether standard input is a terminal or /dev/null, as opposed to a file or the output of a program."""
+    with suppress(UnsupportedOperation):
+        return stat.S_ISCHR(os.fstat(sys.stdin.fileno()).st_mode)
+    return False

@@ -3,9 +3,9 @@
 import json
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 from rich.text import Text
@@ -15,6 +15,7 @@ from structattn.support.environment import escape_control_characters
 if TYPE_CHECKING:
     from rich.table import Table
 
+Result = TypeVar("Result")
 _WITHOUT_TERMINAL = 10_000  # columns at most
 
 
@@ -57,6 +58,20 @@ def print_json(content: Any) -> None:
             anything else a string.
     """
     sys.stdout.write(json.dumps(_plain(content), allow_nan=False) + "\n")
+
+
+def print_results(
+    results: Iterable[Result],
+    json: bool,
+    as_text: Callable[[Result], str],
+    as_json: Callable[[Result], Any] = lambda result: result,
+) -> None:
+    """Write results as they arrive, each as a JSON document or as text."""
+    for each in results:
+        if json:
+            print_json(as_json(each))
+        else:
+            sys.stdout.write(as_text(each))
 
 
 def _plain(value: Any) -> Any:

@@ -1,15 +1,409 @@
-"""``structattn prepare``: prepare a language, a transduction, a transformation, text, parallel text, or trees."""
+"""``structattn prepare``: a language, a transduction, a transformation, text, parallel text, or trees."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from structattn.cli.help import add_command
-from structattn.cli.preparation.generated import formal_language, transduction, transformation
-from structattn.cli.preparation.parallel import parallel
-from structattn.cli.preparation.text import text
-from structattn.cli.preparation.trees import trees
+from structattn.cli.options import add_command
+from structattn.support.errors import UsageError
+from structattn.support.reading import MAX_INTEGER
+
+if TYPE_CHECKING:
+    from structattn.text.folders.prepared import PreparedFolder
+
+
+class Level(StrEnum):
+    """The unit of tokens."""
+
+    bpe = "bpe"
+    sentencepiece_bpe = "sentencepiece-bpe"
+    sentencepiece_unigram = "sentencepiece-unigram"
+    word = "word"
+    character = "character"
+    byte = "byte"
+
+
+class Marker(StrEnum):
+    """How subwords mark word boundaries."""
+
+    end = "end"
+    start = "start"
+    continuation = "continuation"
+    none = "none"
+
+
+class Variant(StrEnum):
+    """The two variants of a grammar."""
+
+    faithful = "faithful"
+    reference = "reference"
+
+
+class TransformationName(StrEnum):
+    """The tasks of McCoy et al. (2020)."""
+
+    question = "question"
+    tense = "tense"
+
+
+class PairLayout(StrEnum):
+    """How pairs of source and target are stored."""
+
+    sentences = "sentences"
+    parallel = "parallel"
+
+
+class Mode(StrEnum):
+    """How text is split into examples."""
+
+    sentences = "sentences"
+    stream = "stream"
+
+
+class TreeTags(StrEnum):
+    """What stands for a word in a linearized tree."""
+
+    normalized = "normalized"
+    kept = "kept"
+
+
+Output = Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder for the prepared data.")]
+Workers = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="Worker processes.  [default: one for each core]")
+]
+Seed = Annotated[int, typer.Option(min=0, max=MAX_INTEGER, metavar="N", help="Random seed of what is drawn.")]
+TrainLengths = Annotated[
+    tuple[int, int], typer.Option(metavar="MIN MAX", help="Minimal and maximal length of training strings.")
+]
+TestLengths = Annotated[
+    tuple[int, int], typer.Option(metavar="MIN MAX", help="Minimal and maximal length of test strings.")
+]
+Pieces = Annotated[int, typer.Option(min=1, metavar="N", help="Merges (bpe) or pieces (sentencepiece) to learn.")]
+Threshold = Annotated[
+    int, typer.Option(min=0, metavar="N", help="Words seen less often become <unk>, such subwords are split.")
+]
+BoundaryMarker = Annotated[
+    Marker, typer.Option(metavar="MARKER", help="Word boundaries of bpe: end, start, continuation, none.")
+]
+TokenLevel = Annotated[
+    Level,
+    typer.Option(
+        metavar="LEVEL",
+        help="word, character, byte; with the extra mt, bpe, sentencepiece-bpe, sentencepiece-unigram.",
+    ),
+]
+Lowercase = Annotated[bool, typer.Option("--lowercase", help="Convert text to lower case.")]
+
+
+def formal_language(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the language; see `structattn list`.")],
+    *,
+    output: Output,
+    variant: Annotated[
+        Variant, typer.Option(help="The grammar as published, or as the authors' code transforms it (reference).")
+    ] = Variant.faithful,
+    seed: Seed = 1,
+    train: Annotated[int, typer.Option(min=1, metavar="N", help="Number of training strings.")] = 10_000,
+    valid: Annotated[int, typer.Option(min=1, metavar="N", help="Number of validation strings.")] = 1_000,
+    test_per_length: Annotated[int, typer.Option(min=1, metavar="N", help="Test strings of each length.")] = 100,
+    train_lengths: TrainLengths = (40, 80),
+    test_lengths: TestLengths = (40, 100),
+    short: Annotated[
+        tuple[int, int, int],
+        typer.Option(metavar="N MIN MAX", help="N further training strings of these lengths, for training.curriculum."),
+    ] = (0, 1, 11),
+) -> None:
+    """Sample strings of a formal language, with their exact probabilities.
+
+    Examples:
+        structattn prepare formal-language dyck -o data/dyck
+        structattn prepare formal-language dyck --train-lengths 10 30 -o data/short
+    """
+    from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
+
+    sizes = FormalLanguageSizes(
+        train, valid, test_per_length, train_lengths, test_lengths, short=short[0], short_lengths=short[1:]
+    )
+    prepare_formal_language(output, name, variant.value, seed=seed, sizes=sizes)
+    print_summary(output)
+
+
+def transduction(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the transduction; see `structattn list`.")],
+    *,
+    output: Output,
+    seed: Seed = 1,
+    train_lengths: TrainLengths = (1, 40),
+    test_lengths: TestLengths = (41, 100),
+    valid_per_length: Annotated[int, typer.Option(min=1, metavar="N", help="Validation pairs of each length.")] = 16,
+    test_per_length: Annotated[int, typer.Option(min=1, metavar="N", help="Test pairs of each length.")] = 512,
+) -> None:
+    """Sample validation and test pairs of a transduction; training pairs are sampled during training.
+
+    Examples:
+        structattn prepare transduction reverse-string -o data/reverse
+    """
+    from structattn.tasks.transductions.prepare import TransductionSizes, prepare_transduction
+
+    sizes = TransductionSizes(train_lengths, test_lengths, valid_per_length, test_per_length)
+    prepare_transduction(output, name, seed=seed, sizes=sizes)
+    print_summary(output)
+
+
+def transformation(
+    name: Annotated[TransformationName, typer.Argument(help="Question formation, or tense reinflection.")],
+    *,
+    output: Output,
+    published: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Folder with NAME.dev, NAME.test, NAME.gen.  [default: draw these sets]"),
+    ] = None,
+    layout: Annotated[
+        PairLayout, typer.Option(help="Source and target as one sentence, or pairs for an encoder-decoder.")
+    ] = PairLayout.sentences,
+    seed: Seed = 1,
+    train: Annotated[int, typer.Option(min=1, metavar="N", help="Number of training pairs.")] = 100_000,
+    valid: Annotated[int, typer.Option(min=1, metavar="N", help="Validation pairs, where drawn.")] = 1_000,
+    test: Annotated[int, typer.Option(min=1, metavar="N", help="Test pairs, where drawn.")] = 10_000,
+    gen: Annotated[int, typer.Option(min=1, metavar="N", help="Generalisation pairs, where drawn.")] = 10_000,
+) -> None:
+    """Draw pairs that fit a hierarchical and a linear rule of transformation, and pairs on which the rules differ.
+
+    Examples:
+        structattn prepare transformation question -o data/question
+    """
+    from structattn.tasks.transformations.prepare import TransformationSizes, prepare_transformation
+
+    sizes = TransformationSizes(train, valid, test, gen)
+    prepare_transformation(output, name.value, published=published, layout=layout.value, seed=seed, sizes=sizes)
+    print_summary(output)
+
+
+def text(
+    context: typer.Context,
+    *,
+    train: Annotated[
+        Path, typer.Option(metavar="FILE", help="Training text, a sequence per line; .gz is decompressed.")
+    ],
+    valid: Annotated[Path, typer.Option(metavar="FILE", help="Validation text.")],
+    output: Output,
+    test: Annotated[Path | None, typer.Option(metavar="FILE", help="Test text.")] = None,
+    level: TokenLevel = Level.word,
+    mode: Annotated[Mode, typer.Option(help="Each line is an example, or all lines form one stream.")] = Mode.sentences,
+    skip_empty: Annotated[bool, typer.Option("--skip-empty", help="Drop empty lines, which are refused else.")] = False,
+    min_count: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Symbols seen less often become <unk>, such subwords are split.")
+    ] = 1,
+    max_symbols: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Keep only the most frequent symbols.")
+    ] = None,
+    vocabulary_size: Pieces = 32_000,
+    marker: BoundaryMarker = Marker.end,
+    unknown_classes: Annotated[
+        bool, typer.Option("--unknown-classes", help="Words seen once become classes, such as UNK-LC-ing.")
+    ] = False,
+    tokenizer: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="A Hugging Face tokenizer (tokenizer.json), for a level.")
+    ] = None,
+    block_length: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Stream: cut every 1,000 lines to whole blocks of N tokens.")
+    ] = None,
+    nfkc: Annotated[bool, typer.Option("--nfkc", help="Normalize text to Unicode NFKC.")] = False,
+    lowercase: Lowercase = False,
+    workers: Workers = None,
+) -> None:
+    """Validate text, build a vocabulary or learn subwords, and encode the text.
+
+    Examples:
+        structattn prepare text --train train.txt --valid valid.txt --mode stream -o data/text
+    """
+    from structattn.support.processes import available_cores
+    from structattn.tasks.language_modeling.prepare import prepare_language_modeling
+    from structattn.tasks.language_modeling.settings import TextSettings
+
+    given = context.get_parameter_source("vocabulary_size")
+    if level in (Level.word, Level.character, Level.byte) and given is not None and given.name != "DEFAULT":
+        raise UsageError(f"--vocabulary-size applies to subwords, not to --level {level.value}; see --max-symbols")
+    settings = TextSettings(
+        level.value if tokenizer is None else "pretrained",
+        mode.value,
+        skip_empty,
+        min_count=min_count,
+        max_symbols=max_symbols,
+        vocabulary_size=vocabulary_size,
+        marker=marker.value,
+        unknown_classes=unknown_classes,
+        tokenizer=None if tokenizer is None else str(tokenizer),
+        block_length=block_length,
+        nfkc=nfkc,
+        lowercase=lowercase,
+    )
+    prepare_language_modeling(output, train, valid, test, settings, workers=workers or available_cores())
+    print_summary(output)
+
+
+def parallel(
+    *,
+    output: Output,
+    train: Annotated[
+        tuple[Path, Path] | None,
+        typer.Option(metavar="SOURCE TARGET", help="Training text, two files, line for line; .gz is decompressed."),
+    ] = None,
+    valid: Annotated[tuple[Path, Path] | None, typer.Option(metavar="SOURCE TARGET", help="Validation text.")] = None,
+    test: Annotated[tuple[Path, Path] | None, typer.Option(metavar="SOURCE TARGET", help="Test text.")] = None,
+    train_tsv: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="One file of source TAB target; - is standard input.")
+    ] = None,
+    valid_tsv: Annotated[Path | None, typer.Option(metavar="FILE", help="The same, validation.")] = None,
+    test_tsv: Annotated[Path | None, typer.Option(metavar="FILE", help="The same, test.")] = None,
+    level: TokenLevel = Level.bpe,
+    joint: Annotated[bool, typer.Option(help="One vocabulary for both sides.")] = True,
+    vocabulary_size: Pieces = 32_000,
+    vocabulary_threshold: Threshold = 0,
+    marker: BoundaryMarker = Marker.end,
+    nfkc: Annotated[bool, typer.Option(help="Normalize text to Unicode NFKC.")] = True,
+    lowercase: Lowercase = False,
+    max_characters: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Drop pairs with a longer side.")
+    ] = None,
+    max_ratio: Annotated[
+        float | None, typer.Option(min=1, metavar="R", help="Drop training pairs with a greater ratio of lengths.")
+    ] = None,
+    drop_full_stops: Annotated[
+        bool, typer.Option("--drop-full-stops", help="Drop pairs with a side that is a full stop.")
+    ] = False,
+    sample: Annotated[int | None, typer.Option(min=1, metavar="N", help="Keep N random training pairs.")] = None,
+    hold_out: Annotated[
+        float | None, typer.Option(metavar="F", help="Fraction of training pairs for each split not given.")
+    ] = None,
+    seed: Seed = 123,
+    workers: Workers = None,
+) -> None:
+    """Validate parallel text, learn subwords, and encode the pairs.
+
+    Held-out pairs with the same source line stay together.
+
+    Examples:
+        structattn prepare parallel --train a.de a.en --hold-out 0.02 -o data/de-en
+    """
+    from structattn.support.processes import available_cores
+    from structattn.tasks.translation.filters import Filters
+    from structattn.tasks.translation.prepare import prepare_parallel
+    from structattn.tasks.translation.tokenizer_training import TokenizerSettings
+    from structattn.text.normalization import Normalization
+
+    given = {"train": (train, train_tsv), "valid": (valid, valid_tsv), "test": (test, test_tsv)}
+    splits = {name: files for name, (two, tsv) in given.items() if (files := _files(name, two, tsv))}
+    prepare_parallel(
+        output,
+        splits,
+        hold_out=_held_out(splits, hold_out),
+        tokenizer=TokenizerSettings(level.value, joint, vocabulary_size, vocabulary_threshold, marker.value),
+        filters=Filters(max_characters, max_ratio, drop_full_stops, sample, seed),
+        normalization=Normalization(nfkc, lowercase),
+        workers=workers or available_cores(),
+    )
+    print_summary(output)
+
+
+def _files(name: str, files: tuple[Path, Path] | None, tsv: Path | None) -> tuple[Path, ...]:
+    if files is not None and tsv is not None:
+        raise UsageError(f"--{name} and --{name}-tsv are both given; expected one of them")
+    if files is None and tsv is None and name == "train":
+        raise UsageError("neither --train nor --train-tsv is given; expected one of them")
+    return files or (() if tsv is None else (tsv,))
+
+
+def _held_out(splits: dict[str, tuple[Path, ...]], share: float | None) -> dict[str, float]:
+    """Return the fraction to hold out for each split that is not given."""
+    missing = [name for name in ("valid", "test") if name not in splits]
+    if share is None and "valid" in missing:
+        raise UsageError(
+            "neither --valid nor --valid-tsv is given; expected one of them, or --hold-out 0.02 to hold out some "
+            "of the training pairs"
+        )
+    if share is not None and not missing:
+        raise UsageError("--hold-out has no effect: validation and test data are both given")
+    return {} if share is None else dict.fromkeys(missing, share)
+
+
+def trees(
+    *,
+    output: Output,
+    train: Annotated[Path, typer.Option(metavar="FILE", help="Training trees, bracketed: (S (NP (DT the) ...) ...).")],
+    valid: Annotated[Path, typer.Option(metavar="FILE", help="Validation trees.")],
+    test: Annotated[Path | None, typer.Option(metavar="FILE", help="Test trees.")] = None,
+    tags: Annotated[
+        TreeTags, typer.Option(help="Linearized trees have XX for each word (normalized), or its tag (kept).")
+    ] = TreeTags.normalized,
+    level: TokenLevel = Level.word,
+    vocabulary_size: Pieces = 8_000,
+    vocabulary_threshold: Threshold = 0,
+) -> None:
+    """Read constituency trees, and encode each sentence with its linearized tree, for a parser.
+
+    Traces (-NONE-), functions (NP-SBJ) and the outermost bracket (ROOT, TOP, or none) are dropped.
+
+    Examples:
+        structattn prepare trees --train train.trees --valid valid.trees -o data/trees
+    """
+    from structattn.tasks.parsing.prepare import prepare_trees
+    from structattn.tasks.translation.tokenizer_training import TokenizerSettings
+
+    files = {"train": train, "valid": valid} | ({} if test is None else {"test": test})
+    tokenizer = TokenizerSettings(level.value, False, vocabulary_size, vocabulary_threshold)
+    prepare_trees(output, files, tags=tags.value, tokenizer=tokenizer)
+    print_summary(output)
+
+
+def print_summary(folder: Path) -> None:
+    """Print the contents of a prepared folder."""
+    from rich.console import Console
+    from rich.markup import escape
+
+    from structattn.support.environment import escape_control_characters
+    from structattn.text.folders.prepared import open_prepared
+
+    prepared = open_prepared(folder)
+    parallel = prepared.parallel_sides is not None
+    splits = ", ".join(_pairs(prepared, name) if parallel else _text(prepared, name) for name in prepared.splits)
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(
+        f"[bold]{escape(escape_control_characters(str(folder)))}[/]: {prepared.kind}, {_symbols(prepared)}; {splits}"
+    )
+
+
+def _text(prepared: "PreparedFolder", name: str) -> str:
+    from structattn.text.folders.text_statistics import text_statistics, unknown_share
+
+    counts, found, share = prepared.header.splits[name], text_statistics(prepared, name), unknown_share(prepared, name)
+    parts = [f"{name} {counts.sequences:,} sequences of {counts.tokens:,} tokens"]
+    if found is not None:
+        cut, skipped = f"{found.tokens_cut:,} tokens cut off", f"{found.lines_skipped:,} empty lines skipped"
+        parts += [cut] * bool(found.tokens_cut) + [skipped] * bool(found.lines_skipped)
+    if share is not None:
+        parts.append(f"{share:.2%} <unk>")
+    return " (".join((parts[0], ", ".join(parts[1:]) + ")")) if parts[1:] else parts[0]
+
+
+def _pairs(prepared: "PreparedFolder", name: str) -> str:
+    pairs = prepared.pairs(name)
+    tokens = f"{pairs.source.num_tokens:,} and {pairs.target.num_tokens:,} tokens"
+    return f"{name} {len(pairs):,} pairs of {tokens}"
+
+
+def _symbols(prepared: "PreparedFolder") -> str:
+    sides = prepared.parallel_sides
+    if sides is None or sides.joint:
+        return f"{prepared.vocabulary.size} symbols"
+    return f"{sides.source.vocabulary.size} source and {sides.target.vocabulary.size} target symbols"
+
 
 app = typer.Typer(
     no_args_is_help=True,
+    rich_markup_mode=None,
     help="Prepare data: a formal language, a transduction, a transformation, text, parallel text, or trees.",
 )
 for _command in (formal_language, transduction, transformation, text, parallel, trees):

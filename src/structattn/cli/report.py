@@ -28,6 +28,10 @@ def report(
     """Write a self-contained HTML page that compares runs or shows a sweep, with its figures as PNG and PDF files.
 
     With --recipe, compare the results of a sweep with published numbers, and print whether these are in our intervals.
+
+    Examples:
+        structattn report runs/stack runs/plain --output report
+        structattn report runs/sweep --recipe recipes/hybrid_translation.yaml
     """
     if recipe is not None:
         _report_recipe(recipe, runs, output, trial_results, json)
@@ -50,8 +54,7 @@ def report(
 def _report_recipe(
     recipe: Path, folders: list[Path], output: Path | None, trial_results: Path | None, json: bool
 ) -> None:
-    from structattn.cli.recipe_view import print_claims, print_comparisons
-    from structattn.cli.sweep_view import print_rows
+    from structattn.cli.sweep_view import print_claims, print_comparisons, print_rows
     from structattn.settings.sweep import load_sweep
     from structattn.sweeps.results import read_sweep_results, write_sweep_results
 

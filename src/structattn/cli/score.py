@@ -1,6 +1,5 @@
 """``structattn score``: log-probabilities of given texts and translations."""
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -10,9 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from structattn.cli.lines import STANDARD_INPUT, standard_input_lines
-from structattn.cli.options import Checkpoint, JsonLines, PreparedData
-from structattn.cli.output import print_json
+from structattn.cli.options import (
+    STANDARD_INPUT,
+    BatchSize,
+    JsonLines,
+    Runs,
+    open_runs,
+    standard_input_lines,
+)
+from structattn.cli.output import print_results
 from structattn.support.environment import escape_control_characters
 
 if TYPE_CHECKING:
@@ -21,47 +26,49 @@ if TYPE_CHECKING:
 
 
 def score(
-    runs: Annotated[list[Path], typer.Argument(help="Run folder; several for the ensemble of translation models.")],
-    source: Annotated[Path | None, typer.Option(help="File with source lines; of translation models.")] = None,
-    target: Annotated[Path | None, typer.Option(help="File with their translations, line by line.")] = None,
+    runs: Runs,
+    source: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="File with source lines; of translation models.")
+    ] = None,
+    target: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="File with their translations, line by line.")
+    ] = None,
     tokens: Annotated[
         bool, typer.Option("--tokens", help="Write the score of each token: number of the line, token, log p.")
     ] = False,
-    batch_size: Annotated[int, typer.Option(min=1, help="Number of texts scored at once.")] = 64,
+    batch_size: BatchSize = 64,
     json: JsonLines = False,
-    checkpoint: Checkpoint = None,
-    data: PreparedData = None,
 ) -> None:
     """Write the log-probability of each line of standard input in nats, a tab, and its number of tokens.
 
-    For translation models: log p(translation | source) of each pair of lines of --source and --target. The <eos> counts
-    as a token; unknown words are scored by their spelling if all models spell them. Masked language models: the sum of
-    log p(token | all other tokens), without <eos>.
+    For translation models, several of which are an ensemble: log p(translation | source) of each pair of lines of
+    --source and --target. The <eos> counts as a token; unknown words are scored by their spelling if all models spell
+    them. Masked language models: the sum of log p(token | all other tokens), without <eos>.
+
+    Examples:
+        structattn score runs/stack < lines.txt
+        structattn score runs/de-en --source new.de --target new.en
     """
-    from structattn.loading.runs import open_run
     from structattn.support.errors import UsageError
     from structattn.support.progress import progress
 
-    opened = [open_run(run, checkpoint, data=data) for run in runs]
+    opened = list(open_runs(runs))
     if (source is None) != (target is None):
         raise UsageError("--source and --target belong together; expected both, or none for a language model")
     with progress("Scoring", None, "pairs" if source else "texts") as advance:
         if source is not None and target is not None:
             found = _pair_scores(opened, (source, target), tokens, batch_size, advance)
         elif opened[0].settings.task == "translation":
-            raise UsageError(f"{runs[0]}: is a translation run; expected --source and --target")
+            raise UsageError(f"{opened[0].run_dir}: is a translation run; expected --source and --target")
         elif len(opened) > 1:
-            raise UsageError(f"{len(runs)} runs; expected one, since ensembles are of translation models")
+            raise UsageError(f"{len(opened)} runs; expected one, since ensembles are of translation models")
         else:
             found = _text_scores(opened[0], tokens, batch_size, advance)
-        for number, each in enumerate(found, start=1):
-            if json:
-                print_json(each)
-            else:
-                sys.stdout.write(_plain(number, each))
+        print_results(enumerate(found, start=1), json, _plain, lambda each: each[1])
 
 
-def _plain(number: int, score: "Score") -> str:
+def _plain(numbered: "tuple[int, Score]") -> str:
+    number, score = numbered
     if score.tokens is None:
         return f"{score.log_probability:.6f}\t{score.num_tokens}\n"
     return "".join(

@@ -21,7 +21,7 @@ class EngineName(StrEnum):
 
 def sweep(
     settings: Annotated[Path, typer.Argument(metavar="SWEEP.yaml", help="YAML file with base, grid and restarts.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the runs and results.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder for the runs and results.")],
     trial_results: Annotated[
         Path | None,
         typer.Option(
@@ -33,25 +33,27 @@ def sweep(
         EngineName, typer.Option(help="Local processes, Ray (local or a cluster), or SLURM.")
     ] = EngineName.pool,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Trials to run at once.  \\[default: number of CPUs; 100 on SLURM]")
+        int | None,
+        typer.Option(min=1, metavar="N", help="Trials to run at once.  [default: number of CPUs; 100 on SLURM]"),
     ] = None,
-    address: Annotated[str | None, typer.Option(help="Address of a running Ray cluster.")] = None,
     cluster: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME=VALUE",
-            help="Resources of each SLURM job, under submitit's names, repeatable: timeout_min=600, "
-            "slurm_partition=short.  \\[default: timeout_min=240]",
+            help="ray: address of a running cluster; slurm: resources of each job under submitit's names, as "
+            "timeout_min=600, slurm_partition=short; repeatable.  [default: timeout_min=240]",
         ),
     ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Validate all trials and print their number, without training.")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Validate all trials and print their number.")] = False,
     json: Json = False,
 ) -> None:
     """Train every trial of a grid, evaluate the best of each cell, and print a table of results.
 
     An interrupted sweep resumes when the same command is run again; completed trials are not repeated.
+
+    Examples:
+        structattn sweep sweep.yaml -o runs/sweep
+        structattn sweep sweep.yaml -o runs/sweep --engine slurm --cluster timeout_min=600
     """
     from structattn.cli.sweep_view import live_view, print_rows
     from structattn.settings.sweep import load_sweep
@@ -62,11 +64,12 @@ def sweep(
     from structattn.sweeps.trials import make_trials
 
     sweep_settings = load_sweep(settings)
-    if address and engine is not EngineName.ray:
-        raise UsageError(f"--address is for --engine ray, not {engine.value}")
-    if cluster and engine is not EngineName.slurm:
-        raise UsageError(f"--cluster is for --engine slurm, not {engine.value}")
     parameters: dict[str, Any] = dict(map(_parameter, cluster or []))
+    if cluster and engine is EngineName.pool:
+        raise UsageError("--cluster is for --engine ray and slurm, not pool")
+    if engine is EngineName.ray and (others := parameters.keys() - {"address"}):
+        raise UsageError(f"--cluster {min(others)}: expected address=... for --engine ray")
+    address = str(parameters["address"]) if engine is EngineName.ray and parameters else None
     if dry_run:
         trials = make_trials(sweep_settings, output.absolute())
         print_line(f"{settings}: {len(trials)} trials, all settings are valid")

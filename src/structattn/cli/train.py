@@ -1,13 +1,13 @@
 """``structattn train``: train a model, resume a run, or extend one."""
 
 import os
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from structattn.cli.options import split_overrides
 from structattn.cli.output import print_line
 from structattn.support.errors import UsageError
 
@@ -15,24 +15,18 @@ if TYPE_CHECKING:
     from structattn.runs.summary import TrainingSummary
     from structattn.settings.run import RunSettings
 
-_OVERRIDE = re.compile(r"[a-z_0-9.]+=.*", re.DOTALL)
-
 
 def train(
-    output: Annotated[Path, typer.Option("--output", "-o", help="Run folder to write.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="RUN", help="Run folder to write.")],
     settings: Annotated[
-        str | None,
-        typer.Argument(metavar="SETTINGS.yaml", help="YAML file with settings; not needed with --resume."),
-    ] = None,
-    overrides: Annotated[
         list[str] | None,
-        typer.Argument(metavar="path.to.field=value", help="Settings that override those of the file."),
+        typer.Argument(
+            metavar="[SETTINGS.yaml] [FIELD=VALUE]...",
+            help="File with settings, not needed with --resume; settings that replace its own.",
+        ),
     ] = None,
     resume: Annotated[
-        bool,
-        typer.Option(
-            "--resume", help="Resume the run in the folder, with new limits (training.max_updates=...) if given."
-        ),
+        bool, typer.Option("--resume", help="Resume the run, with new limits (training.max_updates=...) if given.")
     ] = False,
     initial_run: Annotated[
         Path | None, typer.Option("--from", metavar="RUN", help="Start from the best weights of another run.")
@@ -42,14 +36,18 @@ def train(
         typer.Option(
             min=0,
             metavar="EXAMPLE",
-            help="Index of an example of the split valid to record before training and at each validation, in "
-            "records/updates/ of the run; repeatable.",
+            help="Index of an example of the split valid to record at each validation; repeatable.",
         ),
     ] = None,
 ) -> None:
     """Train a model. An interrupted run continues with --resume and gives identical results.
 
-    A run that has ended goes on if a limit is raised: --resume --output RUN training.max_updates=400.
+    A run that has ended goes on if a limit is raised.
+
+    Examples:
+        structattn train settings.yaml -o runs/stack
+        structattn train settings.yaml model.layers=1.superposition-4 seed=2 -o runs/two
+        structattn train --resume -o runs/stack training.max_updates=400
     """
     from structattn.explorer.run_analysis import TrainingRecorder
     from structattn.report.cautions import ended_in_warmup
@@ -57,7 +55,7 @@ def train(
     from structattn.training.distributed import SINGLE, world_of
     from structattn.training.run_training import train as run_training
 
-    file, changes = _settings_and_overrides(settings, overrides or ())
+    file, changes = _settings_and_overrides(settings or ())
     if file is None and not resume:
         raise UsageError("SETTINGS.yaml is missing; only --resume takes the settings from the run folder")
     chosen = _load(file, output, changes)
@@ -75,11 +73,12 @@ def train(
             print_line(f"warning: {warning}", error=True)
 
 
-def _settings_and_overrides(settings: str | None, overrides: Sequence[str]) -> tuple[Path | None, Sequence[str]]:
-    """Split the arguments: the first one is an override if no settings file was given."""
-    if settings is not None and _OVERRIDE.fullmatch(settings) and not Path(settings).exists():
-        return None, [settings, *overrides]
-    return None if settings is None else Path(settings), overrides
+def _settings_and_overrides(words: Sequence[str]) -> tuple[Path | None, Sequence[str]]:
+    """Return the settings file, if there is one, and the overrides."""
+    files, overrides = split_overrides(words)
+    if len(files) > 1:
+        raise UsageError(f"{files[1]}: a second file; expected settings as path.to.field=value")
+    return (files[0] if files else None), overrides
 
 
 def _load(file: Path | None, run_dir: Path, overrides: Sequence[str]) -> "RunSettings | None":

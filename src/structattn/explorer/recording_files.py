@@ -155,7 +155,7 @@ def _content(path: Path) -> Json:
         raise DataError(
             path,
             f"has format_version {version!r:.20}; expected {FORMAT_VERSION}: delete the file, and write records anew "
-            "with `structattn evaluate` or `structattn record`",
+            "with `structattn evaluate` or `structattn explore --save`",
         )
     return check_shape(RecordingShape, without_digest(content, path, KIND, ANY_NAME), path)
 

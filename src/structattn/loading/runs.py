@@ -51,7 +51,7 @@ def open_run(
     paths = checkpoints_of(run_dir, checkpoint or settings.evaluation.checkpoint)
     weights, manifest = mean_weights(paths)
     if data is None and not settings.data.exists():
-        reason = f"the data of {run_dir}: no such folder; give its present path with --data, in Python with data="
+        reason = f"the data of {run_dir}: no such folder; give its present path as data=FOLDER, a keyword in Python"
         raise DataError(settings.data, reason)
     prepared = open_prepared(data or settings.data)
     _check_identity(paths[0], manifest, folder, settings, prepared)

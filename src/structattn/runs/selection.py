@@ -96,7 +96,7 @@ def best_update(path: Path) -> int:
     """
     if not path.exists():
         raise CheckpointError(
-            f"{path} is missing: the run has not been validated yet; take the last checkpoint (--checkpoint last)"
+            f"{path} is missing: the run has not been validated yet; take the last one (evaluation.checkpoint=last)"
         )
     update = read_json(path, "best").get("update")
     if type(update) is not int or update < 0:

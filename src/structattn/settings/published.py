@@ -51,9 +51,9 @@ CONTRASTIVE, CHUNKING, PARSING, NEIGHBOURS, BLIMP = ANALYSES = (
     "blimp",
 )
 """Replace the name of a split: accuracy on contrastive pairs by type of error, contrastive.TYPE; scores of
-`structattn probe`, chunking.f1, or chunking.syntactic_f1 of one of two streams; of `structattn parse --score`,
-parsing.f1; of `structattn neighbours --tags`, neighbours.source_agreement; and of `structattn syntax`, accuracy on all
-pairs, blimp.all, or on those of a field, phenomenon or paradigm."""
+`structattn evaluate --suite chunking`, chunking.f1, or chunking.syntactic_f1 of one of two streams; of `--suite trees`,
+parsing.f1; of `structattn inspect --tags`, neighbours.source_agreement; and of `evaluate --suite blimp`, accuracy on
+all pairs, blimp.all, or on those of a field, phenomenon or paradigm."""
 
 CellPattern = dict[str, str | tuple[str, ...]]
 

@@ -71,7 +71,7 @@ def test_the_command_probes_each_stream_and_the_report_shows_it(parallel_data, c
     training = {"batches": {"kind": "pairs", "max_tokens": 100}, "max_updates": 1, "max_epochs": None}
     tree = {"task": "translation", "data": str(parallel_data), "model": model, "training": training}
     train(resolve_settings(tree), tmp_path / "run")
-    shown = CliRunner().invoke(app, ["probe", str(corpus), str(tmp_path / "run")])
+    shown = CliRunner().invoke(app, ["evaluate", str(tmp_path / "run"), "--suite", "chunking", "--file", str(corpus)])
     assert shown.exit_code == 0, shown.output
     assert "syntactic" in shown.output
     kept = json.loads((tmp_path / "run/analyses/chunking.json").read_text())

@@ -196,7 +196,16 @@ def test_the_command_stores_prints_and_reports(tmp_path):
     train(resolve_settings(tree), tmp_path / "run")
     entries = [entry(UID="p<1>"), entry(UID="q", field="semantics", linguistics_term="quantifiers")]
     (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(each) + "\n" for each in entries))
-    arguments = ["syntax", str(tmp_path / "run"), "--data", str(tmp_path / "pairs.jsonl"), "--marks", "separate"]
+    arguments = [
+        "evaluate",
+        str(tmp_path / "run"),
+        "--suite",
+        "blimp",
+        "--file",
+        str(tmp_path / "pairs.jsonl"),
+        "--marks",
+        "separate",
+    ]
     shown = CliRunner().invoke(app, arguments)
     assert shown.exit_code == 1
     assert "'see' is not in the vocabulary, which has no <unk>" in shown.output

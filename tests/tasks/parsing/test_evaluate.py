@@ -52,12 +52,14 @@ def test_sentences_and_linearized_trees_are_the_two_sides(parser_run):
 
 
 def test_scores_of_a_file_of_trees(parser_run):
-    assert "right-branching" in run("parse", parser_run / "run", "--score", parser_run / "my.trees")
+    assert "right-branching" in run(
+        "evaluate", parser_run / "run", "--suite", "trees", "--file", parser_run / "my.trees"
+    )
     kept = json.loads((parser_run / "run/analyses/parsing-my.json").read_text())
     gold = [each.tree for each in read_trees(parser_run / "my.trees", Notices())]
     leaves = [list(leaves_of(tree)) for tree in gold]
     sentences = "".join(" ".join(leaf.word for leaf in each) + "\n" for each in leaves)
-    (parser_run / "parsed").write_text(run("parse", parser_run / "run", input=sentences))
+    (parser_run / "parsed").write_text(run("predict", parser_run / "run", input=sentences))
     parsed = [each.tree for each in read_trees(parser_run / "parsed", Notices())]
     brackets = [
         [[Bracket(*span) for span in brackets_of(tree, [leaf.tag for leaf in each])] for tree, each in pairs]
@@ -75,7 +77,9 @@ def test_scores_of_a_file_of_trees(parser_run):
 
 
 def test_sentences_from_standard_input_become_trees(parser_run):
-    found = run("parse", parser_run / "run", "--beam", 1, input="the cat sat .\n\ndog ( ran\n").split("\n")
+    found = run("predict", parser_run / "run", "evaluation.beam_size=1", input="the cat sat .\n\ndog ( ran\n").split(
+        "\n"
+    )
     assert [word in found[0] for word in ("(XX the)", "(XX cat)", "(XX sat)", "(XX .)")] == [True] * 4
     assert found[1] == ""
     assert [word in found[2] for word in ("(XX dog)", "(XX -LRB-)", "(XX ran)")] == [True] * 3

@@ -103,7 +103,15 @@ def test_the_command_scores_runs_and_writes_the_scores(parallel_data, tmp_path):
                 "errors": [{"type": "type one", "contrastive": each.contrastive, "distance": 2}]}
                for each in CONTRASTS]  # fmt: skip
     (tmp_path / "my.pairs.json").write_text(json.dumps(entries))
-    arguments = ["contrast", str(tmp_path / "my.pairs.json"), str(tmp_path / "run"), "--per-token"]
+    arguments = [
+        "evaluate",
+        str(tmp_path / "run"),
+        "--suite",
+        "contrast",
+        "--file",
+        str(tmp_path / "my.pairs.json"),
+        "--per-token",
+    ]
     shown = CliRunner().invoke(app, arguments)
     assert shown.exit_code == 0, shown.output
     assert "type one" in shown.output

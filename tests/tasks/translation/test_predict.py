@@ -146,7 +146,7 @@ def test_sampling_at_temperature_0_is_a_beam_search_of_size_1(workspace):
     runner, run, text = CliRunner(), str(workspace / "run"), b"zwei eins\n\ndrei\n"
     drawn = runner.invoke(app, ["translate", run, "--temperature", "0"], input=text)
     assert drawn.exit_code == 0, drawn.output
-    assert drawn.stdout == runner.invoke(app, ["translate", run, "--beam", "1"], input=text).stdout
+    assert drawn.stdout == runner.invoke(app, ["translate", run, "evaluation.beam_size=1"], input=text).stdout
 
 
 def test_the_command_samples(workspace):
@@ -155,7 +155,7 @@ def test_the_command_samples(workspace):
     assert found[0] == found[1] != found[2]
     assert len(found[0].splitlines()) == 6, "the number of samples does not depend on the beam"
     for wrong, message in (
-        (["--beam", "2"], "expected options of one kind"),
+        (["evaluation.beam_size=2"], "expected options of one kind"),
         (["--top-p", "0"], "top_p=0.0; expected more than 0"),
     ):
         refused = runner.invoke(app, [*arguments, *wrong], input=b"zwei\n")
@@ -187,7 +187,7 @@ def test_several_runs_translate_as_an_ensemble(workspace, run):
 
 def test_the_commands_translate_and_compare(workspace):
     runner, run = CliRunner(), str(workspace / "run")
-    found = runner.invoke(app, ["translate", run, "--beam", "2"], input=b"zwei eins\n\ndrei\n")
+    found = runner.invoke(app, ["translate", run, "evaluation.beam_size=2"], input=b"zwei eins\n\ndrei\n")
     assert found.exit_code == 0, found.output
     translator = make_translator([open_run(workspace / "run")], EvaluationSettings(beam_size=2))
     assert found.stdout.split("\n")[:-1] == [best[0].text for best in translator(["zwei eins", "", "drei"])]
@@ -195,8 +195,8 @@ def test_the_commands_translate_and_compare(workspace):
     assert [line.split("\t")[0] for line in several.stdout.split("\n")[:-1]] == ["1"] * 3
     more = runner.invoke(app, ["translate", run, "--n-best", "6"], input=b"zwei eins\n")  # the beam grows with it
     assert len(more.stdout.split("\n")[:-1]) == 6
-    narrow = runner.invoke(app, ["translate", run, "--n-best", "6", "--beam", "4"], input=b"zwei eins\n")
-    assert (narrow.exit_code, "--n-best 6 is more than --beam 4" in narrow.output) == (2, True)
+    narrow = runner.invoke(app, ["translate", run, "--n-best", "6", "evaluation.beam_size=4"], input=b"zwei eins\n")
+    assert (narrow.exit_code, "--n-best 6 is more than evaluation.beam_size=4" in narrow.output) == (2, True)
     evaluate(workspace / "run", "test")
     shown = runner.invoke(app, ["compare", run, run, "--samples", "40"])
     assert shown.exit_code == 0, shown.output
@@ -299,7 +299,7 @@ def test_the_length_penalty_is_that_of_the_settings(workspace, run):
     assert fixed.changed({"search": "dusell-chiang-2024"}).length_penalty is None
     assert fixed.changed({"search": "you-2020", "length_penalty": 0.2}).length_penalty == 0.2
     assert fixed.changed({"search": "fairseq", "beam_size": 2}).length_penalty == 0.6
-    arguments = ["--search", "dusell-chiang-2024", "--length-penalty", "0.6"]
+    arguments = ["evaluation.search=dusell-chiang-2024", "evaluation.length_penalty=0.6"]
     refused = CliRunner().invoke(app, ["translate", str(workspace / "run"), *arguments], input=b"")
     assert refused.exit_code == 2
     assert "dusell-chiang-2024 has a fixed length penalty" in " ".join(refused.output.split())
@@ -308,21 +308,23 @@ def test_the_length_penalty_is_that_of_the_settings(workspace, run):
 def test_length_limits_of_the_command(workspace):
     def num_words(*options):
         source = "eins zwei drei vier fünf eins zwei\n".encode()
-        arguments = ["translate", str(workspace / "run"), "--search", "vaswani-2017", "--n-best", "8", *options]
-        result = CliRunner().invoke(app, [*arguments, "--beam", "8"], input=source)
+        arguments = ["translate", str(workspace / "run"), "evaluation.search=vaswani-2017", "--n-best", "8", *options]
+        result = CliRunner().invoke(app, [*arguments, "evaluation.beam_size=8"], input=source)
         assert result.exit_code == 0, result.output
         return max(len(line.split("\t")[2].split()) for line in result.stdout.splitlines())
 
-    free = num_words("--max-length", "60")
+    free = num_words("evaluation.max_length=60")
     assert free > 4
-    assert num_words("--max-length", "4") == 4
-    assert num_words("--ratio", "0.5", "--extra", "0") == 3
-    assert num_words("--ratio", "0.5", "--extra", "1", "--max-length", "2") == 2
+    assert num_words("evaluation.max_length=4") == 4
+    assert num_words("evaluation.max_length_ratio=0.5", "evaluation.max_length_offset=0") == 3
+    assert num_words(*(f"evaluation.max_length{rest}" for rest in ("_ratio=0.5", "_offset=1", "=2"))) == 2
 
 
-@pytest.mark.parametrize("option", [("--ratio", "nan"), ("--ratio", "1e300"), ("--ratio", "-1"), ("--max-length", "0")])
+@pytest.mark.parametrize(
+    "option", ["max_length_ratio=.nan", "max_length_ratio=1.0e+300", "max_length_ratio=-1", "max_length=0"]
+)
 def test_length_limits_out_of_range_are_refused(workspace, option):
-    refused = CliRunner().invoke(app, ["translate", str(workspace / "run"), *option], input=b"eins\n")
+    refused = CliRunner().invoke(app, ["translate", str(workspace / "run"), f"evaluation.{option}"], input=b"eins\n")
     assert refused.exit_code == 2
     assert "Traceback" not in refused.output
 

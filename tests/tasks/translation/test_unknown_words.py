@@ -194,7 +194,7 @@ def test_the_command_keeps_copies_or_spells_unknown_words(names, run):
     runner, lines = CliRunner(), [source for source, _ in names.pairs(40, 9)]
     outputs = {}
     for unknown in (None, "keep", "copy", "spell"):
-        options = [] if unknown is None else ["--unknown", unknown]
+        options = [] if unknown is None else [f"evaluation.unknown_words={unknown}"]
         given = "".join(line + "\n" for line in lines).encode()
         result = runner.invoke(app, ["translate", str(run.run_dir), *options], input=given)
         assert result.exit_code == 0, result.output
@@ -246,7 +246,7 @@ def test_several_models_spell_as_an_ensemble(names, run):
 
 
 def test_scores_compare_the_three_methods(run):
-    shown = CliRunner().invoke(app, ["evaluate", str(run.run_dir), "--split", "test", "--checkpoint", "last"])
+    shown = CliRunner().invoke(app, ["evaluate", str(run.run_dir), "--split", "test", "evaluation.checkpoint=last"])
     assert shown.exit_code == 0, shown.output
     assert "<unk> kept" in shown.output
     stored = json.loads((run.run_dir / "scores/test.json").read_text())

@@ -1,1 +1,0 @@
-"""The commands of ``structattn prepare``, one module per source of data."""
