@@ -78,7 +78,7 @@ def test_a_help_fits_a_screen_and_ends_with_examples(monkeypatch, command):
     shown = run(*command, "--help").output.splitlines()
     assert len(shown) <= LINES
     assert max(map(len, shown)) <= 80
-    assert command == ["prepare"] or shown[-1].startswith(f"  structattn {' '.join(command)}")
+    assert command == ["prepare"] or shown[-1].strip().startswith(f"structattn {' '.join(command)}")
 
 
 @pytest.mark.parametrize("command", HELPS, ids=" ".join)

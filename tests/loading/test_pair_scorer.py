@@ -86,6 +86,7 @@ def test_the_scores_of_a_split_are_those_of_its_pairs(runs):
 
 def saved(run, monkeypatch):
     monkeypatch.setattr("structattn.loading.runs.open_run", lambda *_, **__: run)
+    monkeypatch.setattr("structattn.runs.folder.existing_run", lambda _: None)
 
 
 def test_the_command_scores_lines_of_two_files(runs, tmp_path, monkeypatch):

@@ -37,7 +37,7 @@ def export(
 
     Examples:
         structattn export runs/stack hub --to huggingface --license mit
-        structattn export runs/de-en model evaluation.checkpoint=best-3 --to ctranslate2
+        structattn export runs/de-en model evaluation.checkpoint=best-3 --to onnx
     """
     import torch
 

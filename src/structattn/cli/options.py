@@ -5,6 +5,7 @@ import os
 import re
 import stat
 import sys
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from io import BufferedIOBase, UnsupportedOperation
@@ -61,7 +62,7 @@ def add_command(app: typer.Typer, name: str, command: Callable[..., Any]) -> Non
     """
     text, _, examples = (inspect.getdoc(command) or "").partition("Examples:\n")
     paragraphs = "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
-    epilog = f"\b\nExamples:\n{examples.rstrip()}" if examples else None
+    epilog = f"\b\nExamples:\n{textwrap.indent(textwrap.dedent(examples).rstrip(), '  ')}" if examples else None
     app.command(name, help=paragraphs, epilog=epilog)(command)
 
 

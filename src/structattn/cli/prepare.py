@@ -217,7 +217,7 @@ def text(
     """Validate text, build a vocabulary or learn subwords, and encode the text.
 
     Examples:
-        structattn prepare text --train train.txt --valid valid.txt --mode stream -o data/text
+        structattn prepare text --train a.txt --valid b.txt --mode stream -o data/a
     """
     from structattn.support.processes import available_cores
     from structattn.tasks.language_modeling.prepare import prepare_language_modeling
@@ -286,7 +286,7 @@ def parallel(
     Held-out pairs with the same source line stay together.
 
     Examples:
-        structattn prepare parallel --train a.de a.en --hold-out 0.02 -o data/de-en
+        structattn prepare parallel --train a.de a.en --hold-out 0.02 -o data/mt
     """
     from structattn.support.processes import available_cores
     from structattn.tasks.translation.filters import Filters
@@ -347,7 +347,7 @@ def trees(
     Traces (-NONE-), functions (NP-SBJ) and the outermost bracket (ROOT, TOP, or none) are dropped.
 
     Examples:
-        structattn prepare trees --train train.trees --valid valid.trees -o data/trees
+        structattn prepare trees --train a.trees --valid b.trees -o data/trees
     """
     from structattn.tasks.parsing.prepare import prepare_trees
     from structattn.tasks.translation.tokenizer_training import TokenizerSettings

@@ -53,7 +53,7 @@ def sweep(
 
     Examples:
         structattn sweep sweep.yaml -o runs/sweep
-        structattn sweep sweep.yaml -o runs/sweep --engine slurm --cluster timeout_min=600
+        structattn sweep grid.yaml -o runs/g --engine slurm --cluster timeout_min=60
     """
     from structattn.cli.sweep_view import live_view, print_rows
     from structattn.settings.sweep import load_sweep

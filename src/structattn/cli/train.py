@@ -46,7 +46,7 @@ def train(
 
     Examples:
         structattn train settings.yaml -o runs/stack
-        structattn train settings.yaml model.layers=1.superposition-4 seed=2 -o runs/two
+        structattn train settings.yaml model.layers=1.superposition-4 -o runs/two
         structattn train --resume -o runs/stack training.max_updates=400
     """
     from structattn.explorer.run_analysis import TrainingRecorder
