@@ -39,9 +39,9 @@ from structattn.decoding import (
     start_translation,
 )
 from structattn.models import EncoderDecoder
-from structattn.models.builders.embeddings import VocabularySpec
+from structattn.models.builders.layers import VocabularySpec
 from structattn.models.builders.models import build_encoder_decoder
-from structattn.settings.encoder_decoder import EncoderDecoderSettings
+from structattn.settings.transformer import EncoderDecoderSettings
 
 SYSTEMS = Path(__file__).parents[1] / "tests" / "tasks" / "systems.yaml"
 Pair = tuple[list[int], int]  # source ids with <eos>, target length

@@ -41,9 +41,9 @@ from structattn.acceleration import accelerate
 from structattn.decoding import BeamSearch, beam_search, start_translation, weights_unchanged
 from structattn.interop.export.ctranslate2 import write_ctranslate2
 from structattn.models import EncoderDecoder
-from structattn.models.builders.embeddings import VocabularySpec
+from structattn.models.builders.layers import VocabularySpec
 from structattn.models.builders.models import build_encoder_decoder
-from structattn.settings.encoder_decoder import EncoderDecoderSettings
+from structattn.settings.transformer import EncoderDecoderSettings
 from structattn.support.devices import processor_name
 from structattn.support.files import temporary_folder
 from structattn.support.special_tokens import EOS, EOS_CLASS

@@ -23,7 +23,7 @@ from structattn.loading.runs import open_run
 from structattn.loading.trained_run import TrainedRun
 from structattn.support.files import temporary_folder
 from structattn.support.special_tokens import BOS, CLASS_OFFSET, EOS
-from structattn.tasks.translation.pair_scorer import PairScorer
+from structattn.tasks.translation.translators import PairScorer
 
 TIE, CLOSE, MAX_LENGTH, BATCH = 1e-5, 1e-4, 200, 50
 

@@ -22,10 +22,10 @@ from torch.nn import functional as F
 
 import structattn
 from structattn.cli.self_check import all_outcomes
-from structattn.models.builders.embeddings import VocabularySpec
+from structattn.models.builders.layers import VocabularySpec
 from structattn.models.builders.models import build_language_model
 from structattn.operators.common.gpu import interpreted
-from structattn.settings.model import LanguageModelSettings
+from structattn.settings.transformer import LanguageModelSettings
 
 RESULTS = Path(__file__).parent / "results"
 LENGTHS = (64, 128, 256, 512)

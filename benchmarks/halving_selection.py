@@ -15,8 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from structattn.settings.halving import Halving
-from structattn.settings.sweep import load_sweep
+from structattn.settings.sweep import Halving, load_sweep
 from structattn.sweeps.results import read_sweep_results
 
 ROOT = Path(__file__).parent.parent

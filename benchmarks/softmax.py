@@ -29,9 +29,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from decoding import built, incremental, sentences, translate
-from structattn.models.builders.embeddings import VocabularySpec
+from structattn.models.builders.layers import VocabularySpec
 from structattn.models.builders.models import build_language_model
-from structattn.settings.model import LanguageModelSettings
+from structattn.settings.transformer import LanguageModelSettings
 
 OPERATOR = importlib.import_module("structattn.operators.softmax_attention")
 KERNELS = importlib.import_module("structattn.operators.softmax_attention.cpu")

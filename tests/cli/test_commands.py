@@ -10,7 +10,7 @@ from structattn.cli import self_check
 from structattn.cli.app import app
 from structattn.cli.doctor import environment
 from structattn.cli.listing import choices
-from structattn.settings.tasks import TASK_DESCRIPTIONS
+from structattn.settings.run import TASK_DESCRIPTIONS
 from structattn.tasks.formal_languages.registry import FORMAL_LANGUAGES
 from structattn.text.folders.prepared import open_prepared
 

@@ -13,9 +13,9 @@ import yaml
 from typer.testing import CliRunner
 
 from structattn.cli.app import app
-from structattn.explorer.examples import default_examples
 from structattn.explorer.recording_files import read_recording
 from structattn.explorer.run_analysis import analyze
+from structattn.explorer.searched_text import default_examples
 from structattn.loading.evaluate import evaluate
 from structattn.loading.runs import open_run
 from structattn.support.errors import CheckpointError, DataError, UsageError

@@ -6,10 +6,9 @@ import pytest
 import torch
 
 from structattn.decoding import DecodingStart
-from structattn.models.builders.embeddings import VocabularySpec
+from structattn.models.builders.layers import VocabularySpec
 from structattn.models.builders.models import build_encoder_decoder
-from structattn.settings.encoder_decoder import EncoderDecoderSettings
-from structattn.settings.two_stream import TwoStreamEncoderDecoderSettings
+from structattn.settings.transformer import EncoderDecoderSettings, TwoStreamEncoderDecoderSettings
 
 SIZES = {"d_model": 8, "d_ff": 12, "num_heads": 2, "init_scale": 1.0}
 DECODERS = {

@@ -17,9 +17,9 @@ from structattn.decoding import (
     start_continuation,
     start_translation,
 )
-from structattn.models.builders.embeddings import VocabularySpec
+from structattn.models.builders.layers import VocabularySpec
 from structattn.models.builders.models import build_language_model
-from structattn.settings.model import LanguageModelSettings
+from structattn.settings.transformer import LanguageModelSettings
 
 TEXTS = [(3, 4, 2), (2,), (), (5, 5, 5, 5), (4, 3, 2)]
 

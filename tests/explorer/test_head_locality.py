@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from structattn.explorer.examples import example_batch
 from structattn.explorer.head_locality import argmax_offsets, locality, write_locality
-from structattn.loading.explanations import layer_records
+from structattn.explorer.searched_text import example_batch
+from structattn.loading.trained_run import layer_records
 from structattn.tasks.translation.explain import PairExplainer
 
 HARD_CODED = {

@@ -5,9 +5,9 @@ import torch
 
 from structattn.attention.projections import OutputProjection
 from structattn.explorer.interventions import ForcedAction, HeadOff, intervened
-from structattn.models.builders.embeddings import VocabularySpec
+from structattn.models.builders.layers import VocabularySpec
 from structattn.models.builders.models import build_language_model
-from structattn.settings.model import LanguageModelSettings
+from structattn.settings.transformer import LanguageModelSettings
 from structattn.support.errors import UsageError
 
 TIME, POSITION = 6, 3

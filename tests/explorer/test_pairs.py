@@ -4,13 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from structattn.explorer.examples import default_examples, example_batch
-from structattn.explorer.pairs import explain_all_pairs
-from structattn.explorer.receptive_fields import receptive_field_records
+from structattn.explorer.head_locality import explain_all_pairs
+from structattn.explorer.recording import receptive_field_records
 from structattn.explorer.recording_files import read_recording
 from structattn.explorer.run_analysis import analyze_run
-from structattn.loading.explanations import layer_records
-from structattn.loading.trained_run import TrainedRun
+from structattn.explorer.searched_text import default_examples, example_batch
+from structattn.loading.trained_run import TrainedRun, layer_records
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import DataError, UsageError
 from structattn.tasks.model import build_model_for

@@ -8,8 +8,8 @@ from structattn.cli.app import app
 from structattn.explorer.recording_files import read_recording
 from structattn.explorer.run_analysis import TrainingRecorder, analyze_run
 from structattn.loading.runs import open_run
-from structattn.settings.budget import Budget
 from structattn.settings.run import resolve_settings
+from structattn.settings.training import Budget
 from structattn.support.errors import UsageError
 from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
 from structattn.training.run_training import train

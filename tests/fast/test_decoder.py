@@ -26,9 +26,9 @@ from structattn.fast.decoder.model import stepped_modules
 from structattn.fast.decoder.sublayers import FastState, Step
 from structattn.models import Block, Layers
 from structattn.models.block import FeedForward
-from structattn.models.builders.embeddings import VocabularySpec
+from structattn.models.builders.layers import VocabularySpec
 from structattn.models.builders.models import build_encoder_decoder
-from structattn.settings.encoder_decoder import EncoderDecoderSettings
+from structattn.settings.transformer import EncoderDecoderSettings
 
 needs_kernel = pytest.mark.skipif(not has_decoder_kernel(), reason="the kernels were not built")
 SOURCES = [(5, 4, 9, 2), (7, 2), (3, 8, 8, 8, 6, 2)]

@@ -155,7 +155,7 @@ def test_beam_search_follows_a_patch(monkeypatch, what, how, d_model):
 
 # Edits of the source: file, text before, text after.
 EDITS = {
-    "stack": ("attention/stacks/nondeterministic.py", "torch.sigmoid(values) if", "torch.tanh(values) if"),
+    "stack": ("attention/nondeterministic_stack.py", "torch.sigmoid(values) if", "torch.tanh(values) if"),
     "feed-forward": ("models/block.py", "F.relu(self.hidden(x))", "F.gelu(self.hidden(x))"),
     "norm": ("models/block.py", "return self.norm(x) if self.norm", "return 2 * self.norm(x) if self.norm"),
     "embedding": ("models/embedding.py", "self.table(rows) * self.factor", "(self.table(rows) * self.factor).tanh()"),

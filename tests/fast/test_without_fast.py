@@ -13,7 +13,7 @@ CHOSEN = "(softmax or nondeterministic) and (step or width)"
 TRAINING = """
 import without_fast, sys, torch, structattn
 from structattn.models.builders.models import build_model
-from structattn.settings.model import LanguageModelSettings
+from structattn.settings.transformer import LanguageModelSettings
 from structattn.settings.training import TrainingSettings
 from structattn.training.learner import build_learner
 

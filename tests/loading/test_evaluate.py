@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from structattn.loading.description import describe_data, describe_model
-from structattn.settings.encoder_decoder import EncoderDecoderSettings
-from structattn.settings.model import LanguageModelSettings, MaskedLanguageModelSettings
+from structattn.settings.transformer import EncoderDecoderSettings, LanguageModelSettings, MaskedLanguageModelSettings
 from structattn.support.special_tokens import BOS, EOS
 from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
 from structattn.tasks.language_modeling.evaluate import (

@@ -7,11 +7,10 @@ import pytest
 import torch
 
 from structattn.loading.evaluate import evaluate_run
-from structattn.loading.explanations import explain_texts
 from structattn.loading.runs import load
+from structattn.loading.trained_run import explain_texts
 from structattn.runs.folder import RunFolder
-from structattn.runs.selection import checkpoints_of, mean_weights
-from structattn.runs.weights import weights_of
+from structattn.runs.selection import checkpoints_of, mean_weights, weights_of
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import CheckpointError, DataError, StructattnError, UsageError
 from structattn.training.run_training import train

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from structattn.cli.app import app
 from structattn.decoding import Ensemble, Sampling, score_pairs
-from structattn.decoding.seeded_sampling import SeededSampling
+from structattn.decoding.sampling import SeededSampling
 from structattn.loading.evaluate import evaluate_run
 from structattn.loading.trained_run import TrainedRun
 from structattn.settings.run import resolve_settings

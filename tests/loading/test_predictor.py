@@ -12,7 +12,7 @@ from structattn.cli.app import app
 from structattn.loading.evaluate import evaluate_run
 from structattn.loading.runs import load
 from structattn.support.errors import DataError, UsageError
-from structattn.tasks.parsing.reading import read_trees
+from structattn.tasks.parsing.prepare import read_trees
 from structattn.tasks.parsing.trees import leaves_of
 from structattn.tasks.transductions.batches import stored_pairs
 from structattn.tasks.transformations.predict import language_model_answers

@@ -30,7 +30,7 @@ from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepa
 from structattn.tasks.model import build_model_for
 from structattn.text.folders.prepared import open_prepared
 
-ATTENTION, RECURRENT = "structattn.attention.stacks", "structattn.models.recurrent.explanation"
+ATTENTION, RECURRENT = "structattn.attention.stacks", "structattn.models.recurrent.language_model"
 SIZES = {"d_model": 12, "num_heads": 2, "d_ff": 8}
 DEPTHS, TEXT = 6, "(())()"
 

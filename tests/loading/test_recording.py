@@ -8,9 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from structattn.cli.app import app
-from structattn.explorer.recorded_runs import read_recorded_run
 from structattn.explorer.recording import record
-from structattn.explorer.recording_files import read_recording, write_recording
+from structattn.explorer.recording_files import read_recorded_run, read_recording, write_recording
 from structattn.loading.runs import load
 from structattn.settings.mechanisms import MECHANISMS
 from structattn.support.errors import DataError, UsageError

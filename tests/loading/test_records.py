@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from structattn.attention.explanation import Explanation
+from structattn.attention.protocols import Explanation
 from structattn.loading.records import BOTTOM, records_of
 
 TOKENS = ("<bos>", "0", "#")

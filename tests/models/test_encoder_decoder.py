@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from structattn.models.builders.embeddings import VocabularySpec
+from structattn.models.builders.layers import VocabularySpec
 from structattn.models.builders.models import build_encoder_decoder
-from structattn.settings.encoder_decoder import EncoderDecoderSettings
+from structattn.settings.transformer import EncoderDecoderSettings
 from structattn.support.errors import SettingsError
 
 SOURCE, TARGET = 9, 7

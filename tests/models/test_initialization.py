@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
-from structattn.models.builders.embeddings import VocabularySpec
+from structattn.models.builders.layers import VocabularySpec
 from structattn.models.builders.models import build_language_model
-from structattn.settings.model import LanguageModelSettings
+from structattn.settings.transformer import LanguageModelSettings
 
 SCALE = 0.1
 

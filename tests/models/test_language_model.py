@@ -8,9 +8,9 @@ from torch.nn import functional as F
 
 from structattn.attention import NondeterministicStackAttention, SoftmaxAttention, SuperpositionStackAttention
 from structattn.models import Block, Embedding, FeedForward
-from structattn.models.builders.embeddings import VocabularySpec
+from structattn.models.builders.layers import VocabularySpec
 from structattn.models.builders.models import build_language_model
-from structattn.settings.model import LanguageModelSettings
+from structattn.settings.transformer import LanguageModelSettings
 
 VOCABULARY = 7  # <pad>, <bos>, <eos> and four symbols
 MIXED = {"layers": "1.superposition-5.nondeterministic-2-2-3.1", "d_model": 8, "d_ff": 12, "num_heads": 2}

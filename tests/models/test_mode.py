@@ -6,7 +6,7 @@ from torch import nn
 
 from structattn.models.builders.models import build_model
 from structattn.models.mode import evaluating, evaluating_with_dropout
-from structattn.settings.model import LanguageModelSettings
+from structattn.settings.transformer import LanguageModelSettings
 
 
 @pytest.mark.parametrize("was_training", [True, False])

@@ -3,11 +3,10 @@
 import pytest
 import torch
 
-from structattn.models.builders.embeddings import VocabularySpec
+from structattn.models.builders.layers import VocabularySpec
 from structattn.models.builders.models import build_language_model, build_model
-from structattn.settings.encoder_decoder import EncoderDecoderSettings
-from structattn.settings.model import LanguageModelSettings
 from structattn.settings.run import resolve_settings
+from structattn.settings.transformer import EncoderDecoderSettings, LanguageModelSettings
 
 SPECIAL = 3  # <pad>, <bos>, <eos>
 SYMBOLS = {"w#w^R": 3, "ww^R": 2, "w a^p w^R": 2, "Dyck": 4, "Hardest CFL": 7}

@@ -20,7 +20,7 @@ from structattn.models import (
 from structattn.models.builders.models import build_model
 from structattn.operators.receptive_field import receptive_field, receptive_field_size
 from structattn.settings.run import resolve_settings
-from structattn.settings.two_stream import TwoStreamSettings
+from structattn.settings.transformer import TwoStreamSettings
 from structattn.support.errors import SettingsError
 
 WIDTH, TIME = 6, 7

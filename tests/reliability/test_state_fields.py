@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 import torch
 
+from structattn.runs.checkpoint import Progress, ScheduleState, TrainingState
 from structattn.runs.folder import RunFolder, begin_run
 from structattn.runs.metadata import run_card
-from structattn.runs.state import Progress, ScheduleState, TrainingState
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import StructattnError
 from structattn.training.assembly import initial_learner, make_plan, open_run

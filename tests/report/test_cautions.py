@@ -1,6 +1,6 @@
 """Warnings beside the scores of several runs."""
 
-from structattn.report.cautions import different_ends, ended_in_warmup, few_examples, worse_than_baselines
+from structattn.report.tables import different_ends, ended_in_warmup, few_examples, worse_than_baselines
 from structattn.settings.training import TrainingSettings
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from structattn.explorer.figures import attention_plot, stack_plot
-from structattn.explorer.recorded_runs import read_recorded_run
+from structattn.explorer.recording_files import read_recorded_run
 from structattn.loading.records import ACTION_NAMES, Record
 from structattn.report.figure import figure_element
 

@@ -1,6 +1,6 @@
 """Markup escapes exactly once."""
 
-from structattn.report.markup import Markup, joined, tag
+from structattn.report.page import Markup, joined, tag
 
 
 def test_text_is_escaped_and_markup_is_not():

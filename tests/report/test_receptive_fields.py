@@ -5,7 +5,7 @@ import pytest
 
 from structattn.cli.report_page import write_report
 from structattn.explorer.figures import dependency_plot
-from structattn.explorer.recorded_runs import read_recorded_runs
+from structattn.explorer.recording_files import read_recorded_runs
 from structattn.loading.records import Record
 
 TOKENS = ("<bos>", "0", "(", "1")

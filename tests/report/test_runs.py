@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from structattn.explorer.recorded_runs import read_recorded_run, read_recorded_runs
+from structattn.explorer.recording_files import read_recorded_run, read_recorded_runs
 from structattn.report.runs import read_run
 from structattn.support.errors import DataError, StructattnError
 from structattn.support.json_files import read_json, write_json

@@ -2,11 +2,11 @@
 
 import pytest
 
-from structattn.settings.encoder_decoder import DecoderSettings
+from structattn.settings.embeddings import Alibi, NoPositions, Sinusoidal
 from structattn.settings.layers import LAYER_CLASSES
 from structattn.settings.mechanisms import CrossGaussian, NoAttention, Softmax, StackPointer, Superposition
-from structattn.settings.positions import Alibi, NoPositions, Sinusoidal
 from structattn.settings.run import RunSettings, resolve_settings
+from structattn.settings.transformer import DecoderSettings
 from structattn.support.errors import SettingsError
 
 POINTER = StackPointer(attention="stack_pointer")

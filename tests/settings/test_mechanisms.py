@@ -5,7 +5,7 @@ from typing import get_args
 import pytest
 
 from structattn.models.builders.mechanisms import CROSS_BUILDERS, HEADS_BUILDERS, RECURRENT_BUILDERS, STACK_BUILDERS
-from structattn.settings.layers import AddedStack, CrossAttention, Layer
+from structattn.settings.layers import AddedStack, CrossAttention, Layer, layers_from_short
 from structattn.settings.mechanisms import (
     MECHANISMS,
     CrossGaussian,
@@ -16,7 +16,6 @@ from structattn.settings.mechanisms import (
     describe_mechanism,
 )
 from structattn.settings.recurrent import RecurrentStackSettings
-from structattn.settings.short_form import layers_from_short
 
 
 def members(union):
@@ -51,6 +50,6 @@ def test_a_new_entry_has_a_short_form_and_a_description(monkeypatch):
     entry = Mechanism(Toy, sizes=("window",), label="toy attention")
     monkeypatch.setattr(Mechanism, "name", property(lambda self: "toy" if self is entry else "other"))
     monkeypatch.setattr("structattn.settings.mechanisms.MECHANISMS", {"toy": entry})
-    monkeypatch.setattr("structattn.settings.short_form.MECHANISMS", {"toy": entry})
+    monkeypatch.setattr("structattn.settings.layers.MECHANISMS", {"toy": entry})
     assert layers_from_short("2xtoy-5") == [{"attention": "toy", "window": 5}] * 2
     assert describe_mechanism(Toy(window=5)) == "toy attention 5"

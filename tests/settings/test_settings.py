@@ -3,8 +3,8 @@
 import pytest
 import yaml
 
+from structattn.settings.optimizers import ConstantSchedule, PlateauSchedule, WarmupSchedule
 from structattn.settings.run import RunSettings, load_settings, resolve_settings
-from structattn.settings.schedules import ConstantSchedule, PlateauSchedule, WarmupSchedule
 from structattn.settings.sweep import load_sweep
 from structattn.settings.training import TokenBatches
 from structattn.support.errors import SettingsError

@@ -4,8 +4,8 @@ import copy
 
 import pytest
 
+from structattn.settings.base import suggestion
 from structattn.settings.run import RunSettings, resolve_settings
-from structattn.settings.suggestions import suggestion
 from structattn.support.errors import SettingsError
 
 TREE = {"task": "formal_language", "data": "prepared"}

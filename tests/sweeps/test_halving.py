@@ -13,9 +13,8 @@ from typer.testing import CliRunner
 from structattn.cli.app import app
 from structattn.runs.folder import RunFolder
 from structattn.runs.store import checkpoint_updates
-from structattn.settings.budget import Budget
-from structattn.settings.halving import Halving
-from structattn.settings.sweep import SweepSettings, load_sweep
+from structattn.settings.sweep import Halving, SweepSettings, load_sweep
+from structattn.settings.training import Budget
 from structattn.support.errors import SettingsError, StructattnError
 from structattn.sweeps.comparison import compare_with_published
 from structattn.sweeps.engines import RayEngine, SlurmEngine

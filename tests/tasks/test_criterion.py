@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from structattn.models.builders.models import build_model
-from structattn.settings.model import LanguageModelSettings
 from structattn.settings.run import resolve_settings
 from structattn.settings.training import LabelSmoothing, TrainingSettings
+from structattn.settings.transformer import LanguageModelSettings
 from structattn.support.errors import SettingsError
 from structattn.support.special_tokens import PAD
 from structattn.tasks.losses import Criterion, ReceptiveFieldRegularizer

@@ -8,8 +8,7 @@ from typing import get_args
 
 import pytest
 
-from structattn.settings.run import RunSettings, resolve_settings
-from structattn.settings.tasks import TASK_DESCRIPTIONS
+from structattn.settings.run import TASK_DESCRIPTIONS, RunSettings, resolve_settings
 from structattn.support import imports
 from structattn.support.errors import SettingsError
 from structattn.tasks import registry

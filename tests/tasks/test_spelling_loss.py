@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 import torch
 
-from structattn.settings.encoder_decoder import EncoderDecoderSettings
 from structattn.settings.run import RunSettings
+from structattn.settings.transformer import EncoderDecoderSettings
 from structattn.support.errors import StructattnError
 from structattn.tasks.model import build_model_for
 from structattn.tasks.translation.predictions import predictions
 from structattn.tasks.translation.prepare import prepare_parallel
 from structattn.tasks.translation.task import translation_task
 from structattn.tasks.translation.tokenizer_training import TokenizerSettings
-from structattn.text.batching.unknown_words import character_table
+from structattn.text.batching.corruption import character_table
 from structattn.text.folders.prepared import open_prepared
 
 SOURCE = ["das rad", "das rad rollt", "ein <unk> rollte"]

@@ -4,11 +4,10 @@ import random
 
 import pytest
 
-from structattn.text.folders.text_tokenizer import TextTokenizer
-from structattn.text.normalization import Normalization
+from structattn.text.folders.text_tokenizer import TextTokenizer, word_ids
+from structattn.text.lines import Normalization
 from structattn.text.tokenization.pretrained_tokenizer import PretrainedTokenizer
 from structattn.text.tokenization.tokenizers import build_tokenizer
-from structattn.text.words import word_ids
 
 WORDS = ["low", "lower", "lowest", "new", "newer", "(", "ünder", "½"]
 LINES = [" ".join(random.Random(n).choices(WORDS, k=6)) for n in range(40)]

@@ -2,8 +2,8 @@ import json
 
 import pytest
 
+from structattn.runs.checkpoint import LogPrefix
 from structattn.runs.logs import EventLog, last_event
-from structattn.runs.state import LogPrefix
 from structattn.support.errors import CheckpointError
 
 

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from structattn.runs.weights import weights_of
+from structattn.runs.selection import weights_of
 from structattn.settings.optimizers import AdamWSettings
 from structattn.settings.training import TrainingSettings
 from structattn.training.learner import build_learner

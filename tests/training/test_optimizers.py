@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from structattn.runs.folder import RunFolder
-from structattn.runs.weights import MismatchError
+from structattn.runs.selection import MismatchError
 from structattn.settings.optimizers import AdamWSettings
 from structattn.settings.run import resolve_settings
 from structattn.settings.training import TrainingSettings

@@ -6,7 +6,7 @@ import pytest
 
 from structattn.runs.folder import RunFolder
 from structattn.runs.store import checkpoint_updates
-from structattn.settings.budget import Budget
+from structattn.settings.training import Budget
 from structattn.training.run_training import train
 
 

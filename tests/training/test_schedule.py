@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import torch
 
-from structattn.runs.state import ScheduleState
-from structattn.settings.schedules import (
+from structattn.runs.checkpoint import ScheduleState
+from structattn.settings.optimizers import (
     ConstantSchedule,
     CosineSchedule,
     LinearSchedule,
@@ -14,8 +14,8 @@ from structattn.settings.schedules import (
 )
 from structattn.settings.training import TrainingSettings
 from structattn.support.errors import SettingsError
+from structattn.training.optimizers import schedule_after_validation, temperature_of_update, with_total_steps
 from structattn.training.progress import rate_of_update
-from structattn.training.schedules import schedule_after_validation, temperature_of_update, with_total_steps
 
 
 def test_the_temperature_falls_exponentially_and_stays_at_its_end():

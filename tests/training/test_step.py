@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from structattn.models.builders.models import build_model
-from structattn.settings.model import LanguageModelSettings
 from structattn.settings.optimizers import AdamWSettings
 from structattn.settings.training import TrainingSettings
+from structattn.settings.transformer import LanguageModelSettings
 from structattn.tasks.losses import Criterion, ReceptiveFieldRegularizer
 from structattn.training.learner import build_learner
 from structattn.training.loop import Update, accumulate_gradients, training_step

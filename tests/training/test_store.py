@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from structattn.runs.checkpoint import Identity, read_checkpoint, tensors_to_bytes
-from structattn.runs.state import LogPrefix
+from structattn.runs.checkpoint import Identity, LogPrefix, read_checkpoint, tensors_to_bytes
 from structattn.runs.store import checkpoint_path, checkpoint_updates
 from structattn.support.environment import is_out_of_memory
 from structattn.support.errors import CheckpointError

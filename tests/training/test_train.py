@@ -12,8 +12,8 @@ import torch
 
 from structattn.runs.checkpoint import Identity, read_checkpoint
 from structattn.runs.folder import RunFolder
-from structattn.settings.budget import Budget
 from structattn.settings.run import load_settings, resolve_settings
+from structattn.settings.training import Budget
 from structattn.support.errors import CheckpointError, DataError, SettingsError, StructattnError
 from structattn.support.files import sha256_of_file
 from structattn.text.folders.writing import write_prepared

@@ -20,20 +20,20 @@ from typing import TYPE_CHECKING
 from structattn.support.imports import lazy_exports
 
 if TYPE_CHECKING:
-    from structattn.attention.explanation import Explanation
     from structattn.attention.gaussian import CrossGaussianAttention, GaussianAttention
     from structattn.attention.hard import CrossHardAttention, HardAttention
+    from structattn.attention.nondeterministic_stack import NondeterministicStackAttention
     from structattn.attention.protocols import (
         AttendingLayer,
         AttentionLayer,
         AttentionState,
         CrossAttentionLayer,
+        Explanation,
         XavierInitialized,
     )
     from structattn.attention.softmax import CrossSoftmaxAttention, SoftmaxAttention
-    from structattn.attention.stacks.nondeterministic import NondeterministicStackAttention
-    from structattn.attention.stacks.stack_pointer import StackPointerAttention
-    from structattn.attention.stacks.superposition import SuperpositionStackAttention
+    from structattn.attention.stack_pointer import StackPointerAttention
+    from structattn.attention.superposition_stack import SuperpositionStackAttention
     from structattn.attention.two_stream import CrossTwoStreamAttention, Streams, TwoStreamAttention
 
 __all__ = [
@@ -68,14 +68,14 @@ __getattr__, __dir__ = lazy_exports(
         "CrossHardAttention": "structattn.attention.hard",
         "CrossSoftmaxAttention": "structattn.attention.softmax",
         "CrossTwoStreamAttention": "structattn.attention.two_stream",
-        "Explanation": "structattn.attention.explanation",
+        "Explanation": "structattn.attention.protocols",
         "GaussianAttention": "structattn.attention.gaussian",
         "HardAttention": "structattn.attention.hard",
-        "NondeterministicStackAttention": "structattn.attention.stacks.nondeterministic",
+        "NondeterministicStackAttention": "structattn.attention.nondeterministic_stack",
         "SoftmaxAttention": "structattn.attention.softmax",
-        "StackPointerAttention": "structattn.attention.stacks.stack_pointer",
+        "StackPointerAttention": "structattn.attention.stack_pointer",
         "Streams": "structattn.attention.two_stream",
-        "SuperpositionStackAttention": "structattn.attention.stacks.superposition",
+        "SuperpositionStackAttention": "structattn.attention.superposition_stack",
         "TwoStreamAttention": "structattn.attention.two_stream",
         "XavierInitialized": "structattn.attention.protocols",
     },

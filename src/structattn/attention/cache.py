@@ -8,12 +8,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from structattn.attention.positions.protocol import ScorePositions
+from structattn.attention.positions.biases import ScorePositions
 from structattn.attention.projections import InputProjection, apply_positions
 from structattn.operators import gaussian_attention, softmax_attention
 from structattn.operators.common.kernels import can_index_rows
 from structattn.operators.gaussian_attention import Gaussians
-from structattn.operators.gaussian_attention.indexed import gaussian_attention_indexed
+from structattn.operators.gaussian_attention.cpu import gaussian_attention_indexed
 from structattn.operators.softmax_attention.cpu import softmax_attention_indexed
 
 # Free capacity of a new pool, so that the first steps do not all reallocate: that of 8 steps, and on a CPU, where it

@@ -8,10 +8,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from structattn.attention.cache import CrossAttentionCache, KeyValueCache, cached_gaussian_attention, require_causal
-from structattn.attention.explanation import Explanation
 from structattn.attention.mixed_heads import MixedHeads
-from structattn.attention.positions.protocol import ScorePositions
+from structattn.attention.positions.biases import ScorePositions
 from structattn.attention.projections import OutputProjection
+from structattn.attention.protocols import Explanation
 from structattn.operators.common.checks import full_memory_lengths, mask_padding
 from structattn.operators.gaussian_attention import Gaussians, Kernel
 

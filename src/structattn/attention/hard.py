@@ -5,10 +5,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from structattn.attention.cache import CrossAttentionCache, KeyValueCache, require_causal
-from structattn.attention.explanation import Explanation
 from structattn.attention.hard_selection import AttentionInputs, HardSelection
-from structattn.attention.positions.protocol import ScorePositions
+from structattn.attention.positions.biases import ScorePositions
 from structattn.attention.projections import InputProjection, OutputProjection, apply_positions
+from structattn.attention.protocols import Explanation
 from structattn.operators.common.checks import full_memory_lengths, mask_padding
 
 

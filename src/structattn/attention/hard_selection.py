@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from structattn.attention.explanation import Explanation
+from structattn.attention.protocols import Explanation
 from structattn.operators import hard_attention, softmax_attention
 from structattn.operators.common.checks import computing_precision
 

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from structattn.attention.cache import Cache, cached_softmax_attention
-from structattn.attention.positions.protocol import ScorePositions
+from structattn.attention.positions.biases import ScorePositions
 from structattn.attention.projections import InputProjection, apply_positions
 from structattn.operators import gaussian_attention, gaussian_weights, softmax_attention
 from structattn.operators.common.dropout import checked_rate

@@ -4,7 +4,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from structattn.attention.positions.protocol import ScorePositions
+from structattn.attention.positions.biases import ScorePositions
 from structattn.attention.sizes import head_size, wrong_width
 
 

@@ -7,9 +7,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from structattn.attention.cache import CrossAttentionCache, KeyValueCache, cached_softmax_attention, require_causal
-from structattn.attention.explanation import Explanation
-from structattn.attention.positions.protocol import ScorePositions
+from structattn.attention.positions.biases import ScorePositions
 from structattn.attention.projections import InputProjection, OutputProjection, apply_positions
+from structattn.attention.protocols import Explanation
 from structattn.operators import softmax_attention
 from structattn.operators.common.checks import full_memory_lengths, mask_padding
 from structattn.operators.common.dropout import checked_rate

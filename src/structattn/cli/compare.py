@@ -39,7 +39,7 @@ def compare(
         structattn compare runs/plain runs/stack --split valid
     """
     from structattn.loading.compare import compare_likelihoods
-    from structattn.report.cautions import different_ends, few_examples
+    from structattn.report.tables import different_ends, few_examples
     from structattn.runs.folder import existing_run
     from structattn.tasks.translation.compare import compare_runs, compare_runs_by_bin, write_comparison
 

@@ -117,9 +117,9 @@ def _require_stored_settings(runs: Sequence[str]) -> None:
 
 def _evaluate_splits(runs: Sequence[str], split: list[str] | None, explain: int, json: bool) -> None:
     from structattn.cli.scores_table import print_scores
-    from structattn.explorer.examples import default_examples
     from structattn.explorer.head_locality import write_locality
     from structattn.explorer.run_analysis import analyze_run
+    from structattn.explorer.searched_text import default_examples
     from structattn.loading.evaluate import evaluate_run
     from structattn.tasks.scores import scores_to_json
 
@@ -140,7 +140,7 @@ def _evaluate_splits(runs: Sequence[str], split: list[str] | None, explain: int,
 
 def _warn(results: "list[tuple[Path, SplitScores]]") -> None:
     """Say what makes scores hard to compare."""
-    from structattn.report.cautions import different_ends, worse_than_baselines
+    from structattn.report.tables import different_ends, worse_than_baselines
     from structattn.runs.folder import RunFolder
 
     scores: dict[str, dict[str, dict[str, Any]]] = {}
@@ -253,9 +253,8 @@ def _print_trees(results: "list[tuple[Path, ParsingScores]]") -> None:
 
 def _blimp(runs: Sequence[str], file: Path, marks: Marks, json: bool) -> None:
     """Score minimal pairs, in lower case for a vocabulary without upper-case letters."""
-    from structattn.tasks.minimal_pairs.data import read_minimal_pairs
+    from structattn.tasks.minimal_pairs.data import SentenceScorer, WrittenForm, read_minimal_pairs
     from structattn.tasks.minimal_pairs.evaluate import blimp_scores, write_blimp
-    from structattn.tasks.minimal_pairs.sentences import SentenceScorer, WrittenForm
     from structattn.text.reading import Notices
 
     pairs = read_minimal_pairs(file, Notices())
@@ -275,7 +274,7 @@ def _blimp(runs: Sequence[str], file: Path, marks: Marks, json: bool) -> None:
 
 def _print_pairs(names: Sequence[str], results: Sequence[Mapping[str, Any]]) -> None:
     """Print the groups of paradigms beside published accuracies, then the paradigms."""
-    from structattn.tasks.minimal_pairs.published import PUBLISHED, paradigm_rows, summary_rows
+    from structattn.tasks.minimal_pairs.report import PUBLISHED, paradigm_rows, summary_rows
 
     published = "Published: Warstadt et al. (2020), table 3, corrected."
     groups = _table(["group"], [*names, *PUBLISHED], published, padding=0)
@@ -308,7 +307,7 @@ def _paradigm(accuracy: Mapping[str, Any] | None) -> str:
 
 def _whole(accuracy: Mapping[str, Any] | None) -> str:
     """Return the accuracy on whole sentences, and that on pairs without unknown words if it differs."""
-    from structattn.tasks.minimal_pairs.published import known_share
+    from structattn.tasks.minimal_pairs.report import known_share
 
     if accuracy is None:
         return ""

@@ -122,7 +122,7 @@ def _chosen(
     if texts or examples:
         return {"texts": texts or [], "examples": examples or []}
     if is_terminal_or_null():
-        from structattn.explorer.examples import num_examples
+        from structattn.explorer.searched_text import num_examples
 
         count = num_examples(run.settings, run.prepared, split)
         return {"texts": [], "examples": range(min(FIRST_EXAMPLES, count))}

@@ -61,8 +61,8 @@ def generate(
     """
     from structattn.support.progress import progress
     from structattn.tasks.language_modeling.generator import GenerationSettings
+    from structattn.tasks.loaded import in_chunks
     from structattn.tasks.registry import kind_of
-    from structattn.tasks.streams import in_chunks
 
     opened, temperature = open_one_run(run), 1.0 if temperature is None else temperature
     settings = GenerationSettings(n, temperature, top_k, top_p, beam, seed, tuple(stop or ()), max_length, batch_size)

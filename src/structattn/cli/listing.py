@@ -32,13 +32,12 @@ def _first_line(documented: object) -> str:
 
 def choices() -> dict[str, Mapping[str, str]]:
     """Return all names that settings and commands accept: heading -> name -> description."""
+    from structattn.settings.embeddings import Positions
     from structattn.settings.layers import AddedStack, CrossAttention, Layer
     from structattn.settings.models import ModelSettings
-    from structattn.settings.optimizers import Optimizer
-    from structattn.settings.positions import Positions
+    from structattn.settings.optimizers import Optimizer, Schedule
     from structattn.settings.recurrent import RecurrentStackSettings
-    from structattn.settings.schedules import Schedule
-    from structattn.settings.tasks import TASK_DESCRIPTIONS, TRANSFORMATION_DESCRIPTIONS
+    from structattn.settings.run import TASK_DESCRIPTIONS, TRANSFORMATION_DESCRIPTIONS
     from structattn.settings.training import Batches
     from structattn.tasks.formal_languages.registry import FORMAL_LANGUAGES
     from structattn.tasks.transductions.registry import TRANSDUCTIONS

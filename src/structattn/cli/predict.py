@@ -17,8 +17,8 @@ def predict(run: Run, json: JsonLines = False) -> None:
         structattn predict runs/parser evaluation.beam_size=1 < sentences.txt
     """
     from structattn.support.progress import progress
+    from structattn.tasks.loaded import in_chunks
     from structattn.tasks.registry import kind_of
-    from structattn.tasks.streams import in_chunks
 
     opened = open_one_run(run)
     predictor = kind_of(opened).predictor(opened, 64)

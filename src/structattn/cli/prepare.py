@@ -292,7 +292,7 @@ def parallel(
     from structattn.tasks.translation.filters import Filters
     from structattn.tasks.translation.prepare import prepare_parallel
     from structattn.tasks.translation.tokenizer_training import TokenizerSettings
-    from structattn.text.normalization import Normalization
+    from structattn.text.lines import Normalization
 
     given = {"train": (train, train_tsv), "valid": (valid, valid_tsv), "test": (test, test_tsv)}
     splits = {name: files for name, (two, tsv) in given.items() if (files := _files(name, two, tsv))}

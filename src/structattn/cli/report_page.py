@@ -4,14 +4,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from structattn.explorer.figures import dependency_plot, explanations
-from structattn.explorer.recorded_runs import RecordedRun, read_recorded_runs
-from structattn.report.cautions import different_ends, worse_than_baselines
+from structattn.explorer.recording_files import RecordedRun, read_recorded_runs
 from structattn.report.curves import learning_curve_plots, length_curve_plot
 from structattn.report.figure import LineStyle, figure_element, file_name, line_style
-from structattn.report.markup import Markup, flattened, joined, tag
-from structattn.report.page import SIGNATURE, create_report_folder, page_text
+from structattn.report.page import SIGNATURE, Markup, create_report_folder, flattened, joined, page_text, tag
 from structattn.report.runs import Run
-from structattn.report.tables import main_split, summary_tables, swatch
+from structattn.report.tables import different_ends, main_split, summary_tables, swatch, worse_than_baselines
 from structattn.support.files import write_atomically
 from structattn.tasks.chunking.report import chunking_section
 from structattn.tasks.language_modeling.report import likelihood_sections

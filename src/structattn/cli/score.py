@@ -79,8 +79,8 @@ def _plain(numbered: "tuple[int, Score]") -> str:
 def _text_scores(
     run: "TrainedRun", tokens: bool, batch_size: int, advance: Callable[[int], object]
 ) -> "Iterator[Score]":
+    from structattn.tasks.loaded import in_chunks
     from structattn.tasks.registry import kind_of
-    from structattn.tasks.streams import in_chunks
 
     scorer = kind_of(run).scorer(run, tokens, batch_size)
     return in_chunks(standard_input_lines(), partial(scorer, path=STANDARD_INPUT, advance=advance))
@@ -93,7 +93,7 @@ def _pair_scores(
     batch_size: int,
     advance: Callable[[int], object],
 ) -> "Iterator[Score]":
-    from structattn.tasks.streams import in_chunks
+    from structattn.tasks.loaded import in_chunks
     from structattn.tasks.translation.translators import make_pair_scorer
 
     scorer = replace(make_pair_scorer(runs), per_token=tokens, batch_size=batch_size)

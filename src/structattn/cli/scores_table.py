@@ -9,7 +9,7 @@ from rich.table import Table
 from structattn.cli.output import literal, print_table
 from structattn.metrics.translation import MetricScore
 from structattn.tasks.scores import SplitScores
-from structattn.tasks.transformations.table import CAPTION, TransformationRows, cells, headings
+from structattn.tasks.transformations.report import CAPTION, TransformationRows, cells, headings
 
 _UNKNOWN_WORD_METHODS = {"keep": "<unk> kept", "copy": "source words copied"}
 

@@ -13,7 +13,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from structattn.cli.output import literal, print_line, print_table
-from structattn.settings.budget import Budget
+from structattn.settings.training import Budget
 from structattn.sweeps.comparison import ClaimResult, PublishedComparison
 from structattn.sweeps.outcome import best_validation, validation_score
 from structattn.sweeps.scheduler import SweepStatus

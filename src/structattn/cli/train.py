@@ -12,7 +12,7 @@ from structattn.cli.output import print_line
 from structattn.support.errors import UsageError
 
 if TYPE_CHECKING:
-    from structattn.runs.summary import TrainingSummary
+    from structattn.runs.metadata import TrainingSummary
     from structattn.settings.run import RunSettings
 
 
@@ -50,7 +50,7 @@ def train(
         structattn train --resume -o runs/stack training.max_updates=400
     """
     from structattn.explorer.run_analysis import TrainingRecorder
-    from structattn.report.cautions import ended_in_warmup
+    from structattn.report.tables import ended_in_warmup
     from structattn.runs.folder import RunFolder
     from structattn.training.distributed import SINGLE, world_of
     from structattn.training.run_training import train as run_training
@@ -96,7 +96,7 @@ def _load(file: Path | None, run_dir: Path, overrides: Sequence[str]) -> "RunSet
 
 def _limits(settings: "RunSettings", overrides: Sequence[str]) -> dict[str, Any]:
     """Return the limits that overrides set."""
-    from structattn.settings.limits import limits_of
+    from structattn.settings.run import limits_of
 
     paths = {text.partition("=")[0] for text in overrides}
     return {name: value for name, value in limits_of(settings).items() if f"training.{name}" in paths}

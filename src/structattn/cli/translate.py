@@ -68,7 +68,7 @@ def translate(
     """
     from dataclasses import replace
 
-    from structattn.decoding.seeded_sampling import seeded_sampling
+    from structattn.decoding.sampling import seeded_sampling
     from structattn.support.errors import DataError, UsageError
     from structattn.support.progress import progress
     from structattn.tasks.translation.predict import Translation

@@ -13,7 +13,7 @@
 """
 
 from structattn.decoding.batches import batches_by_length, map_in_batches
-from structattn.decoding.beam.presets import (
+from structattn.decoding.beam_presets import (
     BeamSearch,
     GNMTPenalty,
     LengthPenalty,
@@ -26,9 +26,8 @@ from structattn.decoding.beam.presets import (
     vaswani_2017,
     you_2020,
 )
-from structattn.decoding.beam.search import beam_search
-from structattn.decoding.beam.tree import BeamTree, beam_search_tree
-from structattn.decoding.constant_weights import weights_unchanged
+from structattn.decoding.beam_search import beam_search
+from structattn.decoding.beam_tree import BeamTree, beam_search_tree
 from structattn.decoding.ensemble import Ensemble
 from structattn.decoding.greedy import greedy_search
 from structattn.decoding.limits import max_target_lengths
@@ -44,6 +43,7 @@ from structattn.decoding.stepper import (
     pad_sequences,
     start_continuation,
     start_translation,
+    weights_unchanged,
 )
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Sampling from a model's predictions, with temperature, top-k and top-p."""
+"""Translation by sampling, and sampling that is a function of a seed and of the input."""
 
 import math
 from collections.abc import Sequence
@@ -11,6 +11,8 @@ from torch import Tensor
 from structattn.decoding.greedy import IsComplete, decode_loop
 from structattn.decoding.limits import MaxLengths
 from structattn.decoding.stepper import DecodingStart, Hypothesis, Stepper
+from structattn.support.errors import UsageError
+from structattn.support.seeds import derived_seed
 
 
 @dataclass(frozen=True)
@@ -110,3 +112,52 @@ def sample(
         return torch.cat([torch.multinomial(p, 1, generator=g) for p, g in zip(probabilities, generators, strict=True)])
 
     return decode_loop(model, start, draw, max_lengths, prefixes, is_complete)
+
+
+@dataclass(frozen=True)
+class SeededSampling:
+    """Sampling with a generator for each line, seeded by the seed, the line and the number of the sample alone.
+
+    Args:
+        sampling: temperature, top-k and top-p.
+        seed: of all samples.
+    """
+
+    sampling: Sampling
+    seed: int
+
+    def __call__(
+        self,
+        model: Stepper,
+        start: DecodingStart,
+        max_lengths: Tensor,
+        lines: Sequence[str],
+        num_samples: int,
+        prefixes: Sequence[Sequence[int]] | None = None,
+    ) -> list[list[Hypothesis]]:
+        """Return samples for each line, in the order in which they were drawn."""
+        device = start.tokens.device
+        samples = []
+        for number in range(num_samples):
+            generators = [self._generator(device, line, number) for line in lines]
+            samples.append(sample(model, start, max_lengths, generators, self.sampling, prefixes))
+        return [list(of_line) for of_line in zip(*samples, strict=True)]
+
+    def _generator(self, device: torch.device, line: str, number: int) -> torch.Generator:
+        return torch.Generator(device).manual_seed(derived_seed(self.seed, "translation", line, number))
+
+
+def seeded_sampling(
+    temperature: float | None, top_k: int | None, top_p: float | None, seed: int
+) -> SeededSampling | None:
+    """Return sampling with the given options; None if none of the first three is given.
+
+    Raises:
+        UsageError: an option is out of its range.
+    """
+    if temperature is top_k is top_p is None:
+        return None
+    try:
+        return SeededSampling(Sampling(1.0 if temperature is None else temperature, top_k, top_p), seed)
+    except ValueError as error:
+        raise UsageError(str(error)) from None

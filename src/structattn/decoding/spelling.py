@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from structattn.decoding.beam.presets import BeamSearch, LengthPenalty, length_penalized
-from structattn.decoding.beam.search import beam_search
+from structattn.decoding.beam_presets import BeamSearch, LengthPenalty, length_penalized
+from structattn.decoding.beam_search import beam_search
 from structattn.decoding.ensemble import Ensemble
 from structattn.decoding.stepper import DecodingStart, Hypothesis, Stepper
 from structattn.models import SpellingDecoder

@@ -1,8 +1,10 @@
-"""Inputs and outputs of decoding: a model with a step, a state to start from, and the hypotheses that result."""
+"""What decoding needs of a model: its step and state; and the promise that its weights do not change."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -10,6 +12,31 @@ from torch import Tensor
 
 from structattn.models.protocols import CausalModel
 from structattn.support.special_tokens import BOS, EOS
+
+Made = TypeVar("Made")
+
+_kept: ContextVar[dict[Hashable, Any] | None] = ContextVar("made_of_constant_weights", default=None)
+
+
+@contextmanager
+def weights_unchanged() -> Iterator[None]:
+    """Promise that no weight of a model changes, in this thread; around several batches, decoding is faster then."""
+    token = _kept.set({})
+    try:
+        yield
+    finally:
+        _kept.reset(token)
+
+
+def keep_if_unchanged(owner: Hashable, make: Callable[[], Made]) -> Made:
+    """Return what ``make`` returns, or what it returned for this owner since weights do not change."""
+    kept = _kept.get()
+    if kept is None:
+        return make()
+    if owner not in kept:
+        kept[owner] = make()
+    made: Made = kept[owner]
+    return made
 
 
 @runtime_checkable

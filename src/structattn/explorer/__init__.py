@@ -18,14 +18,13 @@ from typing import TYPE_CHECKING
 from structattn.support.imports import lazy_exports
 
 if TYPE_CHECKING:
-    from structattn.explorer.examples import default_examples
     from structattn.explorer.head_locality import Locality, locality
     from structattn.explorer.interventions import ForcedAction, HeadOff
     from structattn.explorer.page import explorer_page, write_explorer
     from structattn.explorer.recording import RecordedExample, Recording, record
     from structattn.explorer.recording_files import read_recording, write_recording
     from structattn.explorer.run_analysis import TrainingRecorder, analyze, analyze_run
-    from structattn.explorer.searched_text import RecordedBeamSearch
+    from structattn.explorer.searched_text import RecordedBeamSearch, default_examples
     from structattn.explorer.word_embeddings import neighbours_of, tag_agreement
 
 __all__ = [
@@ -61,7 +60,7 @@ __getattr__, __dir__ = lazy_exports(
         "TrainingRecorder": "structattn.explorer.run_analysis",
         "analyze": "structattn.explorer.run_analysis",
         "analyze_run": "structattn.explorer.run_analysis",
-        "default_examples": "structattn.explorer.examples",
+        "default_examples": "structattn.explorer.searched_text",
         "explorer_page": "structattn.explorer.page",
         "locality": "structattn.explorer.head_locality",
         "neighbours_of": "structattn.explorer.word_embeddings",

@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 
-from structattn.explorer.recorded_runs import RecordedRun
 from structattn.explorer.recording import RecordedExample
+from structattn.explorer.recording_files import RecordedRun
 from structattn.loading.records import ACTION_NAMES, Record
 from structattn.report.figure import (
     INK,
@@ -28,7 +28,7 @@ from structattn.report.figure import (
     file_name,
     new_figure,
 )
-from structattn.report.markup import Markup, joined, tag, visible
+from structattn.report.page import Markup, joined, tag, visible
 from structattn.report.tables import swatch
 from structattn.settings.mechanisms import MECHANISMS
 

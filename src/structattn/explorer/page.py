@@ -9,7 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 
-from structattn.report.markup import tag
+from structattn.report.page import tag
 from structattn.support.errors import StructattnError, UsageError
 from structattn.support.files import write_atomically
 from structattn.support.reading import open_regular

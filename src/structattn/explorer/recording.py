@@ -1,4 +1,4 @@
-"""Recordings: all that is known of what a run does on chosen examples, in one object that a file can hold."""
+"""Recordings: attention weights, contents of stacks and receptive fields of examples and texts."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -6,24 +6,112 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
+import torch
 from jaxtyping import Float
+from torch import Tensor
 
-from structattn.explorer.examples import example_batch, require_short
 from structattn.explorer.interventions import Intervention, intervened
-from structattn.explorer.receptive_fields import receptive_field_records
-from structattn.explorer.searched_text import RecordedBeamSearch, continued_text, searched_pair
-from structattn.loading.explanations import layer_records, targets_of
+from structattn.explorer.searched_text import (
+    RecordedBeamSearch,
+    continued_text,
+    example_batch,
+    require_short,
+    searched_pair,
+)
 from structattn.loading.records import Record
-from structattn.loading.trained_run import TrainedRun
+from structattn.loading.trained_run import TrainedRun, layer_records, targets_of
 from structattn.models import EncoderDecoder
+from structattn.models.mode import evaluating
 from structattn.support.errors import UsageError
 from structattn.support.progress import progress
-from structattn.support.special_tokens import PAD
-from structattn.tasks.loaded import Explainer
+from structattn.support.special_tokens import FIRST_SYMBOL, PAD
+from structattn.tasks.formal_languages.dependencies import has_dependencies, receptive_fields, true_dependencies
+from structattn.tasks.loaded import Explainer, require_no_string
 from structattn.tasks.registry import kind_of
-from structattn.tasks.streams import require_no_string
+from structattn.tasks.translation.predictions import (
+    layer_without_weights,
+    model_inputs,
+    pair_receptive_fields,
+    translation_model,
+)
 from structattn.text.batching.pairs import PairBatch
 from structattn.text.batching.sequences import Batch
+from structattn.text.tokenization.vocabulary import Vocabulary
+
+MECHANISM = "receptive_field"
+
+
+def receptive_field_records(run: TrainedRun, batch: Batch | PairBatch, layer: int) -> list[Record]:
+    """Return the receptive fields of a batch of size 1 through all layers.
+
+    Args:
+        run: the trained run.
+        batch: a sequence, or a pair, explained under teacher forcing.
+        layer: the index of the last layer, of a pair the last of the decoder.
+
+    Returns:
+        For a sequence one record, (T, T), with the true dependencies if the language has known ones. For a pair two,
+        (T, T) for target inputs and (T, S) for source inputs. None if a layer mixes positions without attention
+        weights, as stacks do.
+    """
+    if isinstance(batch, PairBatch):
+        return _pair_records(run, batch, layer)
+    return _sequence_records(run, batch.inputs, layer)
+
+
+def _sequence_records(run: TrainedRun, inputs: Tensor, layer: int) -> list[Record]:
+    field = receptive_fields(run.model, inputs.to(next(run.model.parameters()).device))
+    if field is None:
+        return []
+    tokens = _symbols(run.prepared.vocabulary, inputs)
+    return [
+        Record(
+            tokens=tokens,
+            layer=layer,
+            sublayer="receptive-field",
+            head=None,
+            mechanism=MECHANISM,
+            weights=field[0].double().cpu().numpy(),
+            sources=tokens,
+            truth=_truth(inputs[0].cpu().numpy()) if has_dependencies(run.prepared) else None,
+        )
+    ]
+
+
+def _pair_records(run: TrainedRun, pair: PairBatch, layer: int) -> list[Record]:
+    model, sides = translation_model(run), run.prepared.sides
+    batch = pair.to(next(model.parameters()).device)
+    with evaluating(model), torch.no_grad():
+        _, weights = model.attended_hidden_states(*model_inputs(model, batch))
+    if layer_without_weights(model, weights) is not None:
+        return []
+    fields = pair_receptive_fields(weights, None, None)
+    target = _symbols(sides.target.vocabulary, batch.inputs)
+    source = _symbols(sides.source.vocabulary, batch.source)
+    kinds = (("receptive-field", fields.target, target), ("source-receptive-field", fields.source, source))
+    return [
+        Record(
+            tokens=target,
+            layer=layer,
+            sublayer=sublayer,
+            head=None,
+            mechanism=MECHANISM,
+            weights=field[0].double().cpu().numpy(),
+            sources=inputs,
+            side="decoder",
+        )
+        for sublayer, field, inputs in kinds
+    ]
+
+
+def _symbols(vocabulary: Vocabulary, ids: Tensor) -> tuple[str, ...]:
+    return tuple(vocabulary.symbols[token] for token in ids[0].tolist())
+
+
+def _truth(inputs: np.ndarray) -> np.ndarray:
+    """Return the true dependencies of the prediction after each input; a placeholder follows the last input."""
+    return true_dependencies(np.append(inputs[1:] - FIRST_SYMBOL, 0))
+
 
 DEPTHS = 10
 

@@ -1,10 +1,11 @@
-"""Fields of the files of recordings, with bounds within which reports and the explorer can show them."""
+"""Files of recordings, with bounds within which reports and the explorer can show them."""
 
 import base64
 import binascii
 import math
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -15,6 +16,7 @@ from pydantic import Field, model_validator
 from structattn.explorer.recording import RecordedExample, Recording
 from structattn.explorer.searched_text import RecordedBeamSearch
 from structattn.loading.records import ACTION_NAMES, BOTTOM, Contents, Record
+from structattn.report.runs import Run, json_files, named_folders, read_run
 from structattn.support.errors import DataError, UsageError
 from structattn.support.files import write_atomically
 from structattn.support.json_files import Shape, check_shape, json_with_digest, load_json, without_digest
@@ -310,3 +312,36 @@ def _require_shape(name: str, array: Array, shape: tuple[int, ...]) -> None:
         raise ValueError(f"{name} has shape {array.shape}; expected {shape}")
     if not np.isfinite(array).all():
         raise ValueError(f"{name} has a number that is NaN or infinite")
+
+
+@dataclass(frozen=True)
+class RecordedRun(Run):
+    """A run with its recordings by name of their files."""
+
+    recordings: Mapping[str, Recording]
+
+    @property
+    def examples(self) -> list[RecordedExample]:
+        """The recorded examples and texts; an example of a split that several files hold counts once."""
+        found: dict[object, RecordedExample] = {}
+        for name, recording in self.recordings.items():
+            for number, each in enumerate(recording.examples):
+                found.setdefault((name, number) if each.example is None else (each.split, each.example), each)
+        return list(found.values())
+
+
+def read_recorded_run(folder: Path, name: str | None = None) -> RecordedRun:
+    """Read a run folder with its recordings; see ``read_run``.
+
+    Raises:
+        StructattnError: the folder is not a run folder.
+        DataError, SettingsError, CheckpointError: a file in it is damaged; the message names it.
+    """
+    run = read_run(folder, name)
+    recordings = {path.stem: read_recording(path) for path in json_files(folder / "records")}
+    return RecordedRun(**vars(run), recordings=recordings)
+
+
+def read_recorded_runs(folders: Sequence[Path]) -> list[RecordedRun]:
+    """Read run folders under distinct names; a folder given twice is read once."""
+    return [read_recorded_run(folder, name) for folder, name in named_folders(folders)]

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from structattn.explorer.examples import require_example
 from structattn.explorer.recording import DEPTHS, record, record_examples
 from structattn.explorer.recording_files import write_recording
+from structattn.explorer.searched_text import require_example
 from structattn.loading.runs import open_run
 from structattn.loading.trained_run import TrainedRun
 from structattn.settings.run import RunSettings

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from structattn.loading.trained_run import TrainedRun
 from structattn.loading.word_vectors import WordVectors
 from structattn.metrics.neighbours import Agreement, class_agreement, nearest_neighbours
-from structattn.runs.analyses import write_analysis
+from structattn.runs.store import write_analysis
 from structattn.support.errors import UsageError
 from structattn.support.files import write_atomically
 from structattn.support.imports import install_command

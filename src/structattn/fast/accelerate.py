@@ -6,9 +6,8 @@ from typing import TypeVar, cast
 from torch import nn
 
 from structattn.fast.check import disagreement
-from structattn.fast.copies import shallow_copy
 from structattn.fast.decoder import accelerate_decoder
-from structattn.fast.layers import FastLayers, replaceable_sublayers
+from structattn.fast.layers import FastLayers, replaceable_sublayers, shallow_copy
 from structattn.models import EncoderDecoder
 from structattn.models.layers import Layers
 

@@ -1,7 +1,8 @@
-"""``Layers`` whose sublayers are computed by kernels: one call for those that follow each other."""
+"""Layers whose sublayers kernels compute, as a shallow copy of the modules."""
 
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple, cast
+from functools import cache
+from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -9,7 +10,6 @@ from torch.nn.modules import module as torch_module
 
 from structattn.attention import NondeterministicStackAttention, SoftmaxAttention
 from structattn.attention.projections import InputProjection, OutputProjection, Projection
-from structattn.fast.copies import shallow_copy
 from structattn.fast.residual_sublayers import (
     AttentionSublayer,
     FeedForwardSublayer,
@@ -23,6 +23,37 @@ from structattn.models.block import Block, FeedForward, HiddenStates, Memory, Re
 from structattn.models.layers import Layers
 from structattn.operators.common.differentiation import in_forward_mode, transforms_active
 from structattn.operators.common.kernels import has_kernel
+
+ModuleT = TypeVar("ModuleT", bound=nn.Module)
+
+
+def shallow_copy(module: nn.Module, kind: type[ModuleT], children: dict[str, Any]) -> ModuleT:
+    """Return a module of class ``kind`` with the attributes of another one; its mode is always that of the other.
+
+    Args:
+        module: the other one.
+        kind: the class, of which ``__init__`` is not called.
+        children: the submodules of the copy.
+    """
+    cls = _following(cast(Any, kind))
+    copied: ModuleT = object.__new__(cls)
+    copied.__dict__.update(vars(module), _modules=children, _original=module)
+    return copied
+
+
+@cache
+def _following(kind: Any) -> Any:
+    """Return a subclass of the same name with the mode of ``_original``."""
+
+    def training(self: nn.Module) -> bool:
+        mode: bool = vars(self)["_original"].training
+        return mode
+
+    def set_training(self: nn.Module, mode: bool) -> None:
+        vars(self)["_original"].training = mode
+
+    return type(kind.__name__, (kind,), {"training": property(training, set_training), "__module__": kind.__module__})
+
 
 DTYPES = torch.float32, torch.float64
 MOST_D_MODEL, MOST_D_FF, MOST_TIME = 64, 256, 512  # beyond, separate operators are as fast

@@ -11,8 +11,8 @@ from jaxtyping import Int64
 from structattn.loading.runs import open_run
 from structattn.loading.trained_run import TrainedRun
 from structattn.metrics.paired_likelihoods import CrossEntropyDifference, compare_cross_entropies
-from structattn.runs.analyses import write_analysis
 from structattn.runs.folder import RunFolder
+from structattn.runs.store import write_analysis
 from structattn.settings.training import StreamBatches
 from structattn.support.errors import UsageError
 from structattn.tasks.language_modeling.evaluate import split_negative_log_likelihoods

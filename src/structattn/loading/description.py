@@ -5,15 +5,18 @@ from itertools import groupby
 from typing import Any, assert_never
 
 from structattn.settings.embeddings import C2wEmbedding, CharacterLstmEmbedding, TableEmbedding, WordEmbedding
-from structattn.settings.encoder_decoder import EncoderDecoderSettings
-from structattn.settings.huggingface import Gpt2Settings, RobertaSettings
-from structattn.settings.inserted_stacks import stack_layers
+from structattn.settings.huggingface import Gpt2Settings, RobertaSettings, stack_layers
 from structattn.settings.layers import Layer
 from structattn.settings.mechanisms import describe_mechanism
-from structattn.settings.model import LanguageModelSettings, MaskedLanguageModelSettings
 from structattn.settings.models import ModelSettings
 from structattn.settings.recurrent import ElmanSettings, LstmSettings
-from structattn.settings.two_stream import TwoStreamEncoderDecoderSettings, TwoStreamSettings
+from structattn.settings.transformer import (
+    EncoderDecoderSettings,
+    LanguageModelSettings,
+    MaskedLanguageModelSettings,
+    TwoStreamEncoderDecoderSettings,
+    TwoStreamSettings,
+)
 from structattn.text.folders.prepared import PreparedFolder
 
 

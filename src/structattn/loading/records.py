@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from structattn.attention.explanation import Explanation
+from structattn.attention.protocols import Explanation
 from structattn.settings.mechanisms import MECHANISMS
 from structattn.tasks.loaded import Side
 

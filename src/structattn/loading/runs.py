@@ -9,11 +9,9 @@ import torch
 
 from structattn.loading.trained_run import TrainedRun
 from structattn.runs.checkpoint import MODEL_NAME, Manifest
-from structattn.runs.extensions import run_digest
-from structattn.runs.folder import RunFolder, existing_run
-from structattn.runs.selection import checkpoints_of, mean_weights
+from structattn.runs.folder import RunFolder, existing_run, run_digest
+from structattn.runs.selection import MismatchError, checkpoints_of, load_weights, mean_weights, require_finite
 from structattn.runs.store import update_of
-from structattn.runs.weights import MismatchError, load_weights, require_finite
 from structattn.settings.run import RunSettings
 from structattn.support.devices import default_device
 from structattn.support.errors import CheckpointError, DataError

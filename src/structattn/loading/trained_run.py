@@ -1,4 +1,4 @@
-"""A trained run: the model with its settings and data, and what can be done with it."""
+"""A trained run as an object: its model, settings and data, and what it answers."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -10,31 +10,83 @@ import numpy as np
 from jaxtyping import Float
 
 from structattn.acceleration import accelerate
+from structattn.loading.records import Record, records_of
 from structattn.runs.folder import RunFolder
 from structattn.settings.run import RunSettings
+from structattn.support.errors import UsageError
 from structattn.support.imports import lazy_function
-from structattn.tasks.loaded import Prediction, TrainedModel
+from structattn.tasks.loaded import Explainer, LoadedRun, Prediction, TrainedModel, in_chunks, require_no_string
 from structattn.tasks.registry import kind_of
-from structattn.tasks.streams import in_chunks, require_no_string
 from structattn.text.folders.prepared import PreparedFolder
 
 if TYPE_CHECKING:
-    from structattn.decoding.seeded_sampling import seeded_sampling
-    from structattn.loading.explanations import explain_texts
-    from structattn.loading.records import Record
+    from structattn.decoding.sampling import seeded_sampling
     from structattn.loading.word_vectors import embed_words
     from structattn.tasks.language_modeling.generator import Generation, GenerationSettings
     from structattn.tasks.scores import Score
     from structattn.tasks.translation.predict import Precision, Translation
     from structattn.tasks.translation.translators import make_line_translator
 else:  # each is imported when it is first called
-    seeded_sampling = lazy_function("structattn.decoding.seeded_sampling", "seeded_sampling")
-    explain_texts = lazy_function("structattn.loading.explanations", "explain_texts")
+    seeded_sampling = lazy_function("structattn.decoding.sampling", "seeded_sampling")
     embed_words = lazy_function("structattn.loading.word_vectors", "embed_words")
     GenerationSettings = lazy_function("structattn.tasks.language_modeling.generator", "GenerationSettings")
     make_line_translator = lazy_function("structattn.tasks.translation.translators", "make_line_translator")
 
 Result = TypeVar("Result")
+
+
+def explain_texts(run: LoadedRun, texts: Sequence[str], targets: Sequence[str] | None = None) -> list[list[Record]]:
+    """Return the records of all layers and heads for each text, one text at a time.
+
+    Args:
+        run: with its model in evaluation mode.
+        texts: lines of text; strings of a formal language; inputs of a transduction, symbols separated by spaces;
+            source lines, for translation. A text for a model of a stream may have several lines.
+        targets: answers or translations, one for each text; None: greedy search finds them. For tasks with answers
+            only. A masked transduction predicts its answers, so it does not need them.
+
+    Raises:
+        DataError: a text or target cannot be encoded, or is too long for the model.
+        UsageError: there is not one target for each text, or the task has no targets.
+    """
+    for given in (texts, targets):
+        require_no_string(given)
+    explainer = kind_of(run).explainer(run)
+    answers = targets_of(explainer, run, texts, targets)
+    batches = (explainer.text(*pair, number) for number, pair in enumerate(zip(texts, answers, strict=True), start=1))
+    return [layer_records(explainer, batch) for batch in batches]
+
+
+def targets_of(
+    explainer: Explainer, run: LoadedRun, texts: Sequence[str], targets: Sequence[str] | None
+) -> Sequence[str | None]:
+    """Return the target of each text, None where none is given.
+
+    Raises:
+        UsageError: there is not one target for each text, or the task has no targets.
+    """
+    if targets is None:
+        return [None] * len(texts)
+    if len(targets) != len(texts):
+        raise UsageError(f"{len(targets)} targets for {len(texts)} texts; expected one for each")
+    if not explainer.has_targets:
+        raise UsageError(f"the task {run.settings.task!r} has no targets")
+    return targets
+
+
+def layer_records(explainer: Explainer, batch: Any, depths: int = 0) -> list[Record]:
+    """Return the records of all layers and heads for a batch of size 1.
+
+    Args:
+        explainer: of the run.
+        batch: one that the explainer made.
+        depths: the number of depths of stacks whose contents are computed.
+    """
+    return [
+        record
+        for each in explainer.layers(batch)
+        for record in records_of(each.explanation, each.tokens, each.memory, each.side, depths)
+    ]
 
 
 @dataclass(frozen=True)

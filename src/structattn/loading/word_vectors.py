@@ -14,12 +14,11 @@ from structattn.models import Embedding, EncoderDecoder, SpelledEmbedding, TwoSt
 from structattn.support.errors import UsageError
 from structattn.support.progress import progress, track
 from structattn.tasks.loaded import LoadedRun
-from structattn.text.folders.parallel_side import SideName
+from structattn.text.folders.parallel import SideName
 from structattn.text.folders.sequences import Sequences
-from structattn.text.folders.text_tokenizer import TextTokenizer
+from structattn.text.folders.text_tokenizer import TextTokenizer, word_ids
 from structattn.text.tokenization.tokenizers import TextError
 from structattn.text.tokenization.vocabulary import UNKNOWN_SYMBOL
-from structattn.text.words import word_ids
 
 MAX_WORDS = 10_000
 """The number of most frequent words (the Discrete Transformer paper, section 7.2)."""

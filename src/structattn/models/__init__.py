@@ -29,14 +29,12 @@ if TYPE_CHECKING:
     from structattn.models.embedding import Embedding, TwoStreamEmbedding
     from structattn.models.encoder_decoder import EncoderDecoder, EncoderDecoderExplanation
     from structattn.models.initialization import initialize_transformer
-    from structattn.models.language_model import LanguageModel
+    from structattn.models.language_model import LanguageModel, MaskedLanguageModel
     from structattn.models.layers import Layers, LayersState
-    from structattn.models.masked_language_model import MaskedLanguageModel
     from structattn.models.mode import evaluating, evaluating_with_dropout
     from structattn.models.protocols import AttendingModel, CausalModel
     from structattn.models.recurrent import RecurrentLanguageModel, initialize_recurrent
-    from structattn.models.streams import EachStream, SemanticStream
-    from structattn.models.two_stream import FeedForwardFirst
+    from structattn.models.two_stream import EachStream, FeedForwardFirst, SemanticStream
 
 __all__ = [
     "AttendingModel",
@@ -78,7 +76,7 @@ __getattr__, __dir__ = lazy_exports(
         "BlockState": "structattn.models.block",
         "CausalModel": "structattn.models.protocols",
         "Composition": "structattn.models.characters",
-        "EachStream": "structattn.models.streams",
+        "EachStream": "structattn.models.two_stream",
         "Embedding": "structattn.models.embedding",
         "EncoderDecoder": "structattn.models.encoder_decoder",
         "EncoderDecoderExplanation": "structattn.models.encoder_decoder",
@@ -88,10 +86,10 @@ __getattr__, __dir__ = lazy_exports(
         "LanguageModel": "structattn.models.language_model",
         "Layers": "structattn.models.layers",
         "LayersState": "structattn.models.layers",
-        "MaskedLanguageModel": "structattn.models.masked_language_model",
+        "MaskedLanguageModel": "structattn.models.language_model",
         "RecurrentLanguageModel": "structattn.models.recurrent",
         "Residual": "structattn.models.block",
-        "SemanticStream": "structattn.models.streams",
+        "SemanticStream": "structattn.models.two_stream",
         "SpelledEmbedding": "structattn.models.characters",
         "SpellingDecoder": "structattn.models.characters",
         "SpellingState": "structattn.models.characters",

@@ -16,9 +16,8 @@ from structattn.attention import (
     Streams,
     TwoStreamAttention,
 )
-from structattn.attention.explanation import Sublayer
-from structattn.models.streams import layer_norm
-from structattn.models.two_stream import FeedForwardFirst
+from structattn.attention.protocols import Sublayer
+from structattn.models.two_stream import FeedForwardFirst, layer_norm
 from structattn.operators.common.dropout import checked_rate, dropout
 
 HiddenStates = Float[Tensor, "*batch d_model"] | Streams

@@ -6,7 +6,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from structattn.attention import Streams
-from structattn.attention.positions.learned import LearnedPositions
+from structattn.attention.positions.absolute import LearnedPositions
 from structattn.operators.common.dropout import dropout
 from structattn.support.special_tokens import CLASS_OFFSET
 

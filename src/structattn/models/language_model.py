@@ -1,9 +1,9 @@
-"""A causal language model."""
+"""Language models: causal, and masked."""
 
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -87,4 +87,67 @@ class LanguageModel(nn.Module):
             y: Tensor = self.output(x)
             return y
         assert not isinstance(self.embedding, SpelledEmbedding)
+        return F.linear(x, self.embedding.class_embeddings())
+
+
+class MaskedLanguageModel(nn.Module):
+    """p(w_t | the rest) = softmax(W h_t + b) for any position t (Li et al. 2024, equation 12).
+
+    It also answers questions: the input is the question and one mask per answer token, which are predicted in parallel
+    (section 4.2).
+
+    Args:
+        embedding: of the input tokens, with a row for the mask, whose id is the vocabulary size.
+        layers: softmax attention should be bidirectional; stack attention is always left to right.
+        output: from hidden states to logits; None: tied to the embedding, without bias.
+    """
+
+    def __init__(self, embedding: Embedding, layers: Layers, output: nn.Linear | None = None) -> None:
+        super().__init__()
+        self.mask = embedding.vocabulary_size
+        self.embedding, self.layers, self.output = embedding, layers, output
+
+    def forward(
+        self,
+        tokens: Int[Tensor, "batch time"],
+        lengths: Int[Tensor, " batch"] | None = None,
+        predicted: Bool[Tensor, "batch time"] | None = None,
+    ) -> Float[Tensor, "... classes"]:
+        """Return the logits of the token at each position; class c stands for id c + 2.
+
+        Args:
+            tokens: ids; <pad> from each length on.
+            lengths: number of tokens per sequence; None: no padding. Logits at padding are undefined.
+            predicted: mask of the positions to predict; None: all.
+
+        Returns:
+            (B, T, classes), or (N, classes) for the N predicted positions, sequence by sequence.
+        """
+        x = self.layers(self.embedding(tokens), lengths)
+        return self._logits(x if predicted is None else x[predicted])
+
+    def hidden_states(
+        self, tokens: Int[Tensor, "batch time"], lengths: Int[Tensor, " batch"] | None = None
+    ) -> HiddenStates:
+        """Return the hidden states before the output layer (B, T, d)."""
+        return self.layers.hidden_states(self.embedding(tokens), lengths)
+
+    def attend(
+        self, tokens: Int[Tensor, "batch time"], lengths: Int[Tensor, " batch"] | None = None
+    ) -> tuple[Float[Tensor, "batch time classes"], list[Float[Tensor, "batch heads time time"] | None]]:
+        """Return the logits and each layer's self-attention weights; see ``LanguageModel.attend``."""
+        x, weights = self.layers.attend(self.embedding(tokens), lengths)
+        return self._logits(x), [own for own, _ in weights]
+
+    @torch.no_grad()
+    def explain(
+        self, tokens: Int[Tensor, "batch time"], lengths: Int[Tensor, " batch"] | None = None
+    ) -> list[Explanation]:
+        """Return the attention weights of each layer, first layer first; dropout is active in training mode."""
+        return self.layers.explain(self.embedding(tokens), lengths)
+
+    def _logits(self, x: Any) -> Tensor:
+        if self.output is not None:
+            y: Tensor = self.output(x)
+            return y
         return F.linear(x, self.embedding.class_embeddings())

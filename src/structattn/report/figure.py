@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager
 from matplotlib.lines import Line2D
 
-from structattn.report.markup import Markup, joined, tag
+from structattn.report.page import Markup, joined, tag
 from structattn.support.files import write_atomically
 
 # The colours of the light theme; in inline SVG each is replaced by the CSS variable of the same name.

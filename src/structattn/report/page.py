@@ -1,13 +1,123 @@
-"""The frame of a report: one self-contained HTML page in a folder of its own."""
+"""HTML built from nested calls, which escape text unless it is markup; and the frame of a page."""
 
+from collections.abc import Mapping, Sequence
+from html import escape
 from importlib.resources import files
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from structattn.report.markup import Markup, tag
 from structattn.support.errors import StructattnError
 from structattn.support.files import create_folder, create_folder_unflushed
 from structattn.support.reading import read_bytes
+
+
+class Markup(str):
+    """Text that is already HTML and is not escaped again."""
+
+    __slots__ = ()
+
+
+def joined(*children: str) -> Markup:
+    """Concatenate children, escaping plain text."""
+    return Markup("".join(child if isinstance(child, Markup) else escape(child) for child in children))
+
+
+def tag(name: str, *children: str, **attributes: str) -> Markup:
+    """Return ``<name attributes>children</name>``; trailing underscores of attribute names are dropped (``class_``)."""
+    given = "".join(f' {key.rstrip("_").replace("_", "-")}="{escape(value)}"' for key, value in attributes.items())
+    return Markup(f"<{name}{given}>{joined(*children)}</{name}>")
+
+
+def table(head: list[Markup], rows: list[list[Markup]], **attributes: str) -> Markup:
+    """Return a table of cells; ``head`` is a list of complete rows. On a narrow page it scrolls."""
+    body = [tag("tr", *row) for row in rows]
+    return tag("div", tag("table", tag("thead", *head), tag("tbody", *body), **attributes), class_="scroll")
+
+
+def stacked_table(headings: Sequence[str], rows: list[list[Markup]]) -> Markup:
+    """Return a table whose cells stand below each other on a narrow page, each with the heading of its column.
+
+    Args:
+        headings: of the columns; all but the first are of numbers.
+        rows: cells, the first of each row being its heading.
+    """
+    head = [tag("th", headings[0]), *[tag("th", text, class_="number") for text in headings[1:]]]
+    labelled = [
+        [row[0], *[_labelled(cell, text) for cell, text in zip(row[1:], headings[1:], strict=True)]] for row in rows
+    ]
+    return table([tag("tr", *head)], labelled, class_="stacked")
+
+
+def _labelled(cell: Markup, heading: str) -> Markup:
+    return Markup(cell.replace("<td", f'<td data-label="{escape(heading)}"', 1))
+
+
+_SHOWN = {" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍", "": "∅", "<bos>": "▷", "<eos>": "◁"}
+MISSING = "—"
+
+
+def visible(token: str, longest: int = 14) -> str:
+    """Format a token as a label: whitespace and control characters made visible, cut to ``longest`` characters."""
+    if token in _SHOWN:
+        return _SHOWN[token]
+    shown = "".join(_SHOWN.get(c, c if c.isprintable() else c.encode("unicode_escape").decode()) for c in token)
+    return shown if len(shown) <= longest else shown[: longest - 1] + "…"
+
+
+def unbroken(text: str) -> str:
+    """Replace hyphens by non-breaking hyphens."""
+    return text.replace("-", "\N{NON-BREAKING HYPHEN}")
+
+
+def nats(value: float | None) -> str:
+    """Format a cross-entropy or a difference of two, in nats."""
+    return MISSING if value is None else f"{value:.4f}"
+
+
+def perplexity(value: float | None) -> str:
+    """Format a perplexity with about five digits."""
+    if value is None:
+        return MISSING
+    return f"{value:.4f}" if value < 10 else f"{value:,.2f}"
+
+
+def percent(value: float | None) -> str:
+    """Format a fraction, such as an accuracy, in percent."""
+    return MISSING if value is None else f"{value:.2%}"
+
+
+def points(value: float | None) -> str:
+    """Format a score from 0 to 100, such as BLEU."""
+    return MISSING if value is None else f"{value:.2f}"
+
+
+def duration(seconds: float | None) -> str:
+    """Format a time as hours, minutes and seconds, without those that are 0 at the front."""
+    if seconds is None:
+        return MISSING
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def count(value: int | None) -> str:
+    """Format an integer with thousands separators."""
+    return MISSING if value is None else f"{value:,}"
+
+
+def flattened(tree: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    """Flatten a nested mapping into (dotted path, text) pairs, in order."""
+    pairs: list[tuple[str, str]] = []
+    for key, value in tree.items():
+        path = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            pairs += flattened(value, f"{path}.")
+        elif isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
+            pairs.append((path, " ".join(value)))
+        else:
+            pairs.append((path, MISSING if value is None else str(value)))
+    return pairs
+
 
 SIGNATURE: Final = "made with structattn"
 

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from structattn.runs.events import verified_events
 from structattn.runs.folder import existing_run
 from structattn.runs.logs import mean_rate
+from structattn.runs.selection import verified_events
 from structattn.support.errors import StructattnError
 from structattn.support.json_files import Shape, check_shape, read_json
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from structattn.support.imports import lazy_exports
 
 if TYPE_CHECKING:
+    from structattn.runs.checkpoint import TrainingState
     from structattn.runs.folder import RunFolder
     from structattn.runs.logs import EventLog, events_of
-    from structattn.runs.state import TrainingState
+    from structattn.runs.metadata import TrainingSummary
     from structattn.runs.store import CheckpointStore
-    from structattn.runs.summary import TrainingSummary
 
 __all__ = ["CheckpointStore", "EventLog", "RunFolder", "TrainingState", "TrainingSummary", "events_of"]
 
@@ -24,8 +24,8 @@ __getattr__, __dir__ = lazy_exports(
         "CheckpointStore": "structattn.runs.store",
         "EventLog": "structattn.runs.logs",
         "RunFolder": "structattn.runs.folder",
-        "TrainingState": "structattn.runs.state",
-        "TrainingSummary": "structattn.runs.summary",
+        "TrainingState": "structattn.runs.checkpoint",
+        "TrainingSummary": "structattn.runs.metadata",
         "events_of": "structattn.runs.logs",
     },
 )

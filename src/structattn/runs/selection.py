@@ -1,18 +1,128 @@
 """Checkpoints of a run by name (``best``, ``last``, ``best-5``, ``last-5``), and the average of their weights."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+import torch
 from torch import Tensor
 
-from structattn.runs.checkpoint import MODEL_NAME, Identity, Manifest, check_identity, read_manifest, read_tensors
-from structattn.runs.events import verified_events
+from structattn.runs.checkpoint import (
+    MODEL_NAME,
+    Identity,
+    LogPrefix,
+    Manifest,
+    check_identity,
+    read_manifest,
+    read_state_file,
+    read_tensors,
+)
 from structattn.runs.folder import RunFolder
-from structattn.runs.ranking import best_updates
+from structattn.runs.logs import digest_of_prefix, events_of
 from structattn.runs.store import checkpoint_path, checkpoint_updates
 from structattn.support.errors import CheckpointError, UsageError
 from structattn.support.json_files import read_json
+
+
+def selection_score(cross_entropy: float, bleu: float | None) -> float:
+    """Return the score for model selection, lower is better: negative BLEU if given, otherwise the cross-entropy."""
+    return cross_entropy if bleu is None else -bleu
+
+
+def best_updates(validations: Sequence[Mapping[str, Any]], count: int, newest: int | None = None) -> list[int]:
+    """Return the updates with the best validation scores, best first; ties go to the earlier update.
+
+    Args:
+        validations: the validation events of a run.
+        count: maximum number of updates to return.
+        newest: ignore updates after this one; None: no limit.
+    """
+    scores = {event["update"]: selection_score(event["cross_entropy"], event.get("bleu")) for event in validations}
+    candidates = [update for update in scores if newest is None or update <= newest]
+    return sorted(candidates, key=lambda update: (scores[update], update))[:count]
+
+
+def verified_events(run: RunFolder, kinds: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """Return the events of a run, of a finished one without the end event; see ``events_of``.
+
+    The log is compared with its digest in the run card, if the run is finished, else with that in the newest
+    checkpoint; later events of a run in progress have no digest yet.
+
+    Raises:
+        CheckpointError: the log has changed, or the newest checkpoint of a run in progress is damaged.
+        DataError: the log or the run card cannot be read.
+    """
+    finished = run.finished_log() if run.card.exists() else None
+    recorded = finished or _log_of_newest_checkpoint(run)
+    if recorded is not None:
+        digest_of_prefix(run.events, recorded)
+    return events_of(run.events, kinds, None if finished is None else finished.length)
+
+
+def _log_of_newest_checkpoint(run: RunFolder) -> LogPrefix | None:
+    updates = checkpoint_updates(run.checkpoints)
+    if not updates:
+        return None
+    folder = checkpoint_path(run.checkpoints, max(updates))
+    return read_state_file(folder, read_manifest(folder)).event_log
+
+
+class MismatchError(ValueError):
+    """Saved tensors do not match the learner; the message names one."""
+
+
+def weights_of(module: torch.nn.Module) -> dict[str, Tensor]:
+    """Return the parameters and persistent buffers of a module by name; a tied parameter appears under its first name.
+
+    Of a sharded module, all processes must call this together: they gather each tensor, on the CPU.
+    """
+    aliases = dict(module.named_parameters(remove_duplicate=False)).keys() - dict(module.named_parameters()).keys()
+    return {name: whole(tensor) for name, tensor in module.state_dict().items() if name not in aliases}
+
+
+def load_weights(module: torch.nn.Module, saved: Mapping[str, Tensor]) -> None:
+    """Copy saved tensors into a module.
+
+    Raises:
+        MismatchError: a name, shape or dtype differs.
+    """
+    live = weights_of(module)
+    if different := sorted(live.keys() ^ saved.keys()):
+        raise MismatchError(f"{different[0]!r} is {'missing' if different[0] in live else 'unknown to the model'}")
+    for name, tensor in live.items():
+        check_like(name, saved[name], tensor)
+    with torch.no_grad():
+        for name, tensor in live.items():
+            tensor.copy_(saved[name])
+
+
+def require_finite(tensors: Mapping[str, Tensor]) -> None:
+    """Check that no weight is NaN or infinite.
+
+    Raises:
+        MismatchError: one is; the message names its tensor.
+    """
+    for name, tensor in tensors.items():
+        if not bool(torch.isfinite(tensor).all()):
+            raise MismatchError(f"{name!r} has a weight that is NaN or infinite")
+
+
+def check_like(name: str, saved: Tensor, expected: Tensor) -> None:
+    """Compare shape and dtype.
+
+    Raises:
+        MismatchError: they differ.
+    """
+    found, wanted = (tuple(saved.shape), saved.dtype), (tuple(expected.shape), expected.dtype)
+    if found != wanted:
+        raise MismatchError(f"{name!r} has shape {found[0]} and dtype {found[1]}, expected {wanted[0]} and {wanted[1]}")
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """Gather a sharded tensor on the CPU, which all processes must do together; return others as they are."""
+    return tensor.full_tensor().cpu() if hasattr(tensor, "full_tensor") else tensor
+
 
 _NAME = re.compile(r"(best|last)(?:-([1-9][0-9]{0,3}))?")
 

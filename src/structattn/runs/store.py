@@ -1,31 +1,36 @@
-"""Checkpoints of a run: written atomically, the newest and the best are kept."""
+"""Checkpoints and analyses of a run: written atomically; of checkpoints the newest and the best are kept."""
 
 import logging
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from structattn.runs.checkpoint import (
     DamagedCheckpointError,
     Identity,
+    Progress,
+    TrainingState,
     read_checkpoint,
     read_manifest,
     read_state_file,
     write_checkpoint,
 )
-from structattn.runs.state import Progress, TrainingState
+from structattn.support.errors import DataError, StructattnError
 from structattn.support.files import (
+    create_folder,
     create_folder_unflushed,
     remove_file_unflushed,
     remove_folders,
     remove_leftover_folder,
     rename_unflushed,
+    sha256_of_file,
     write_atomically,
     write_folder_atomically,
     write_unflushed,
 )
-from structattn.support.json_files import json_with_digest
+from structattn.support.json_files import json_with_digest, read_json, write_json
 from structattn.support.reading import read_bytes
 
 logger = logging.getLogger(__name__)
@@ -170,3 +175,57 @@ def _unused_old_name(target: Path) -> Path:
     while (old := target.with_name(f".{target.name}.old{number}")).exists():
         number += 1
     return old
+
+
+FORMAT_VERSION = 1
+
+
+def analysis_path(run_dir: Path, name: str) -> Path:
+    """Return the path of an analysis in a run folder."""
+    return run_dir / "analyses" / f"{name}.json"
+
+
+def hypotheses_path(run_dir: Path, split: str) -> Path:
+    """Return the path of the translations of a split, one per line."""
+    return run_dir / "scores" / f"{split}.translations.txt"
+
+
+def write_analysis(run_dir: Path, name: str, kind: str, content: Mapping[str, Any]) -> Path:
+    """Write ``analyses/NAME.json`` into a run folder atomically; ``kind`` names the type of its content."""
+    path = analysis_path(run_dir, name)
+    create_folder(path.parent)
+    write_json(path, "analysis", {"format_version": FORMAT_VERSION, "kind": kind, **content})
+    return path
+
+
+def read_translations(folder: Path, split: str, count: int) -> list[str]:
+    """Return the translations that evaluation wrote for a split.
+
+    Args:
+        folder: a run folder.
+        split: the translated split.
+        count: the number of its lines.
+
+    Raises:
+        StructattnError: there are none.
+        DataError: their file is damaged, has changed since it was scored, or holds another number of lines.
+    """
+    path = hypotheses_path(folder, split)
+    if not path.exists():
+        raise StructattnError(f"{path} is missing; `structattn evaluate {folder} --split {split}` writes it")
+    try:
+        lines = read_bytes(path).decode().split("\n")[:-1]  # a CR is an ordinary character
+    except UnicodeDecodeError as error:
+        raise DataError(path, f"is damaged, run `structattn evaluate` again: {error}") from None
+    if _scored_digest(folder, split) not in (None, sha256_of_file(path)):
+        raise DataError(path, "changed since it was scored; run `structattn evaluate` again")
+    if len(lines) != count:
+        raise DataError(path, f"holds {len(lines)} translations of {count} lines; run `structattn evaluate` again")
+    return lines
+
+
+def _scored_digest(folder: Path, split: str) -> str | None:
+    """Return the digest of the translations that were scored; None if it is not known."""
+    path = folder / "scores" / f"{split}.json"
+    digest: str | None = read_json(path, "scores").get("translations_digest") if path.exists() else None
+    return digest

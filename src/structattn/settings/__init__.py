@@ -19,19 +19,21 @@ from typing import TYPE_CHECKING
 from structattn.support.imports import lazy_exports
 
 if TYPE_CHECKING:
-    from structattn.settings.budget import Budget
-    from structattn.settings.encoder_decoder import EncoderDecoderSettings
     from structattn.settings.evaluation import EvaluationSettings
-    from structattn.settings.halving import Halving
     from structattn.settings.layers import LAYER_CLASSES
     from structattn.settings.mechanisms import MECHANISMS, Mechanism
-    from structattn.settings.model import LanguageModelSettings, MaskedLanguageModelSettings
     from structattn.settings.models import ModelSettings
     from structattn.settings.recurrent import ElmanSettings, LstmSettings
     from structattn.settings.run import RunSettings, load_settings, resolve_settings
-    from structattn.settings.sweep import SweepSettings, load_sweep
-    from structattn.settings.training import TrainingSettings
-    from structattn.settings.two_stream import TwoStreamEncoderDecoderSettings, TwoStreamSettings
+    from structattn.settings.sweep import Halving, SweepSettings, load_sweep
+    from structattn.settings.training import Budget, TrainingSettings
+    from structattn.settings.transformer import (
+        EncoderDecoderSettings,
+        LanguageModelSettings,
+        MaskedLanguageModelSettings,
+        TwoStreamEncoderDecoderSettings,
+        TwoStreamSettings,
+    )
 
 __all__ = [
     "LAYER_CLASSES",
@@ -61,21 +63,21 @@ __getattr__, __dir__ = lazy_exports(
     {
         "LAYER_CLASSES": "structattn.settings.layers",
         "MECHANISMS": "structattn.settings.mechanisms",
-        "Budget": "structattn.settings.budget",
+        "Budget": "structattn.settings.training",
         "ElmanSettings": "structattn.settings.recurrent",
-        "EncoderDecoderSettings": "structattn.settings.encoder_decoder",
+        "EncoderDecoderSettings": "structattn.settings.transformer",
         "EvaluationSettings": "structattn.settings.evaluation",
-        "Halving": "structattn.settings.halving",
-        "LanguageModelSettings": "structattn.settings.model",
+        "Halving": "structattn.settings.sweep",
+        "LanguageModelSettings": "structattn.settings.transformer",
         "LstmSettings": "structattn.settings.recurrent",
-        "MaskedLanguageModelSettings": "structattn.settings.model",
+        "MaskedLanguageModelSettings": "structattn.settings.transformer",
         "Mechanism": "structattn.settings.mechanisms",
         "ModelSettings": "structattn.settings.models",
         "RunSettings": "structattn.settings.run",
         "SweepSettings": "structattn.settings.sweep",
         "TrainingSettings": "structattn.settings.training",
-        "TwoStreamEncoderDecoderSettings": "structattn.settings.two_stream",
-        "TwoStreamSettings": "structattn.settings.two_stream",
+        "TwoStreamEncoderDecoderSettings": "structattn.settings.transformer",
+        "TwoStreamSettings": "structattn.settings.transformer",
         "load_settings": "structattn.settings.run",
         "load_sweep": "structattn.settings.sweep",
         "resolve_settings": "structattn.settings.run",

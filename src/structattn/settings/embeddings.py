@@ -1,4 +1,4 @@
-"""Settings of word embeddings and of the decoder that spells unknown words."""
+"""Settings of word embeddings, positions and the decoder that spells unknown words."""
 
 from typing import Annotated, Literal
 
@@ -63,3 +63,89 @@ class SpellingSettings(Settings):
         description="initial state of the LSTM: tanh(W h), h the hidden state of the decoder (separate), or h, which "
         "also predicts the word (same)",
     )
+
+
+Layout = Literal["interleaved", "halves"]
+
+
+class NoPositions(Settings):
+    """No positional encoding."""
+
+    kind: Literal["none"]
+
+
+class Sinusoidal(Settings):
+    """Sinusoidal encodings added to the embeddings (Vaswani et al. 2017)."""
+
+    kind: Literal["sinusoidal"] = "sinusoidal"
+    layout: Layout = Field(
+        default="interleaved", description="sines and cosines alternate, or all sines precede all cosines (halves)"
+    )
+    base: float = Field(default=10000.0, gt=0, description="wavelengths range from 2π to about 2π times this")
+    denominator: Literal["d", "d-2"] = Field(
+        default="d", description="denominator of the exponents; d-2 as in tensor2tensor"
+    )
+    direction: Literal["forward", "backward"] = Field(
+        default="forward", description="positions count from the start, or from the end of the padded sequence"
+    )
+
+
+class Learned(Settings):
+    """Learned embeddings of positions, added to those of tokens."""
+
+    kind: Literal["learned"]
+    max_positions: int = Field(default=512, ge=1, le=MAX_SIZE, description="maximum sequence length, in tokens")
+
+
+class Relative(Settings):
+    """Relative positions of Transformer-XL (Dai et al. 2019)."""
+
+    kind: Literal["relative"]
+    base: float = Field(
+        default=10000.0, gt=0, description="base of the frequencies; 256 in the code of Li et al. (2024)"
+    )
+
+
+class Rotary(Settings):
+    """Rotary positions, RoPE (Su et al. 2021)."""
+
+    kind: Literal["rotary"]
+    base: float = Field(default=10000.0, gt=0, description="base of the frequencies")
+    layout: Layout = Field(
+        default="interleaved", description="pairs of rotated components: neighbours (interleaved), or one of each half"
+    )
+
+
+class Alibi(Settings):
+    """Linear biases by distance, ALiBi (Press et al. 2022)."""
+
+    kind: Literal["alibi"]
+    variant: Literal["textbook", "shifted"] = Field(
+        default="textbook",
+        description="shifted: distances of earlier keys are smaller by 0.5, as in the code of Li et al. (2024)",
+    )
+
+
+_Positions = Annotated[
+    Annotated[NoPositions, Tag("none")]
+    | Annotated[Sinusoidal, Tag("sinusoidal")]
+    | Annotated[Learned, Tag("learned")]
+    | Annotated[Relative, Tag("relative")]
+    | Annotated[Rotary, Tag("rotary")]
+    | Annotated[Alibi, Tag("alibi")],
+    discriminated_by("kind", default="sinusoidal"),
+]
+Positions = Annotated[_Positions, BeforeValidator(from_name, json_schema_input_type=_Positions | str)]
+
+
+def max_positions(model: object) -> int | None:
+    """Return the maximum sequence length of a model with learned positions; None for other models."""
+    learned = getattr(model, "positions", None)
+    found = learned if isinstance(learned, Learned) else model
+    maximum: int | None = getattr(found, "max_positions", None)
+    return maximum
+
+
+def max_positions_field(model: object) -> str:
+    """Return the field of the settings of a model that has its maximum sequence length."""
+    return "model.positions.max_positions" if hasattr(model, "positions") else "model.max_positions"

@@ -1,13 +1,99 @@
-"""Settings of models of Hugging Face transformers."""
+"""Settings of GPT-2 and RoBERTa, and of stacks that are inserted into models of transformers."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias, cast
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, TypeAdapter, create_model, model_validator
 
-from structattn.settings.base import MAX_LAYERS, MAX_SIZE, Settings
-from structattn.settings.inserted_stacks import InsertedStack, stack_layers
-from structattn.settings.short_form import mechanism_from_short
+from structattn.settings.base import MAX_LAYERS, MAX_SIZE, Settings, union_of
+from structattn.settings.layers import mechanism_from_short
+from structattn.settings.mechanisms import MECHANISMS, Mechanism, Nondeterministic, StackPointer, Superposition
+
+
+class StackPlacement(Settings):
+    """Where stacks go, and how they join the residual stream: h <- h + S(h), or h <- h + g S(h) with a gate."""
+
+    layers: tuple[int, ...] | None = Field(
+        default=None, description="the layers that get a stack, counted from 0, negative from the end; all where None"
+    )
+    gate: bool = Field(
+        default=False, description="a learned factor g, 0 at first, so that a pretrained model starts as it was"
+    )
+
+
+class PointerStack(StackPlacement, StackPointer):
+    """Stack pointer attention, with the hidden states as values (Li et al. 2024, section 3).
+
+    The empty stack is the first token that is not padding: in the paper a symbol that begins the text, in its
+    experiments with pretrained models the first word.
+    """
+
+    attention: Literal["stack_pointer"] = "stack_pointer"
+
+
+class SuperpositionStack(StackPlacement, Superposition):
+    """Superposition stack attention (DuSell & Chiang 2024, section 5)."""
+
+    attention: Literal["superposition"] = "superposition"
+
+
+class NondeterministicStack(StackPlacement, Nondeterministic):
+    """Nondeterministic stack attention (DuSell & Chiang 2024, section 5)."""
+
+    attention: Literal["nondeterministic"] = "nondeterministic"
+
+
+Stack = PointerStack | SuperpositionStack | NondeterministicStack
+_NAMED: Mapping[str, type[Settings]] = {
+    "stack_pointer": PointerStack,
+    "superposition": SuperpositionStack,
+    "nondeterministic": NondeterministicStack,
+}
+
+
+def _stack_class(entry: Mechanism) -> type[Settings]:
+    """Return the settings class of an added stack; one without a class above is given as a dict."""
+    if entry.name in _NAMED:
+        return _NAMED[entry.name]
+    bases = StackPlacement, entry.settings
+    return cast(type[Settings], create_model(f"{entry.settings.__name__}Stack", __base__=bases, __module__=__name__))
+
+
+if TYPE_CHECKING:
+    InsertedStack: TypeAlias = Stack
+else:
+    InsertedStack = union_of(
+        {entry.name: _stack_class(entry) for entry in MECHANISMS.values() if entry.added_stack},
+        field="attention",
+        default="stack_pointer",
+    )
+_STACK: TypeAdapter[Stack] = TypeAdapter(InsertedStack)
+
+
+def stack_from(value: Stack | dict[str, Any] | None) -> Stack:
+    """Return the settings given by ``value``; None means those of the paper, a stack pointer in every layer.
+
+    Raises:
+        ValueError: a key is unknown or missing, or a value out of range.
+    """
+    return _STACK.validate_python({} if value is None else value)
+
+
+def stack_layers(stack: Stack, count: int) -> set[int]:
+    """Which of ``count`` layers get a stack.
+
+    Raises:
+        ValueError: a layer that does not exist, or one named twice.
+    """
+    if stack.layers is None:
+        return set(range(count))
+    if any(not -count <= index < count for index in stack.layers):
+        raise ValueError(f"stack.layers={stack.layers}; expected numbers from {-count} to {count - 1}")
+    chosen = {index % count for index in stack.layers}
+    if len(chosen) < len(stack.layers):
+        raise ValueError(f"stack.layers={stack.layers} names a layer twice")
+    return chosen
 
 
 class HuggingfaceSettings(Settings):

@@ -5,11 +5,15 @@ from typing import Annotated
 from pydantic import Tag
 
 from structattn.settings.base import discriminated_by
-from structattn.settings.encoder_decoder import EncoderDecoderSettings
 from structattn.settings.huggingface import Gpt2Settings, RobertaSettings
-from structattn.settings.model import LanguageModelSettings, MaskedLanguageModelSettings
 from structattn.settings.recurrent import ElmanSettings, LstmSettings
-from structattn.settings.two_stream import TwoStreamEncoderDecoderSettings, TwoStreamSettings
+from structattn.settings.transformer import (
+    EncoderDecoderSettings,
+    LanguageModelSettings,
+    MaskedLanguageModelSettings,
+    TwoStreamEncoderDecoderSettings,
+    TwoStreamSettings,
+)
 
 OwnModelSettings = (
     LanguageModelSettings

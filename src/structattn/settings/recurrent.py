@@ -6,8 +6,8 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from structattn.settings.base import MAX_LAYERS, MAX_SIZE, Settings, union_of
 from structattn.settings.embeddings import TableEmbedding, WordEmbedding
+from structattn.settings.layers import mechanism_from_short
 from structattn.settings.mechanisms import MECHANISMS
-from structattn.settings.short_form import mechanism_from_short
 
 if TYPE_CHECKING:
     RecurrentStackSettings: TypeAlias = Settings

@@ -1,27 +1,46 @@
-"""Settings of a run; reading them from YAML and from overrides ``path.to.field=value``."""
+"""Settings of a run: its task, data, model, training and evaluation."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, Literal, Self
 
 import yaml
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
-from structattn.settings.base import Settings, words_of
+from structattn.settings.base import Settings, suggestion, words_of
 from structattn.settings.evaluation import EvaluationSettings
 from structattn.settings.mechanisms import Hard
-from structattn.settings.model import LanguageModelSettings
 from structattn.settings.models import ModelSettings
-from structattn.settings.suggestions import suggestion
-from structattn.settings.tasks import MASKED_LANGUAGE_MODELING
 from structattn.settings.training import Masking, TrainingSettings
-from structattn.settings.two_stream import TwoStreamBase
+from structattn.settings.transformer import LanguageModelSettings, TwoStreamBase
 from structattn.settings.yaml import MAX_CHARACTERS, parse_yaml
 from structattn.support.errors import SettingsError
 from structattn.support.reading import MAX_INTEGER, read_bytes
+
+MASKED_LANGUAGE_MODELING = "masked_language_modeling"
+
+TASK_DESCRIPTIONS: Mapping[str, str] = MappingProxyType(
+    {
+        "formal_language": "predict the next symbol of strings of a formal language",
+        "language_modeling": "predict the next token of text, by sentences or as a continuous stream",
+        MASKED_LANGUAGE_MODELING: "predict masked tokens of text from the tokens on both sides",
+        "masked_transduction": "map an input string to an output string, predicting all symbols at once",
+        "autoregressive_transduction": "map an input string to an output string, symbol by symbol",
+        "translation": "translate sentences from one language to another",
+    }
+)
+
+TRANSFORMATION_DESCRIPTIONS: Mapping[str, str] = MappingProxyType(
+    {
+        "question": "question formation: move the main auxiliary, not the first one, to the front",
+        "tense": "tense reinflection: verbs in the present agree with their subject, not with the nearest noun",
+    }
+)
+
 
 MAX_PATH_PARTS = 32
 _MAX_PROBLEMS = 10  # in an error message
@@ -299,3 +318,25 @@ def load_settings(path: str | PathLike[str], overrides: Sequence[str] = ()) -> R
     if "base" in tree and "task" not in tree:
         raise SettingsError(f"{path}: settings of a sweep, as they have a `base`; `structattn sweep` trains them")
     return resolve_settings(tree, overrides, str(path))
+
+
+LIMITS = ("max_epochs", "max_updates", "max_minutes", "early_stopping_patience")
+"""Fields of the training settings that only say when a run ends."""
+
+
+def limits_of(settings: RunSettings) -> dict[str, Any]:
+    """Return the limits by name; None where there is no limit."""
+    return {name: getattr(settings.training, name) for name in LIMITS}
+
+
+def with_limits(settings: RunSettings, limits: Mapping[str, Any]) -> RunSettings:
+    """Return the settings with other limits; those not given stay.
+
+    Raises:
+        SettingsError: a name is not that of a limit, or a value is invalid.
+    """
+    if unknown := sorted(limits.keys() - {*LIMITS}):
+        raise SettingsError(f"training.{unknown[0]}: is not a limit; the limits of a run are {', '.join(LIMITS)}")
+    tree = settings.model_dump(mode="json")
+    tree["training"] |= limits
+    return resolve_settings(tree, source="limits")

@@ -1,15 +1,16 @@
-"""Settings of a sweep: a grid of cells, each with one or more trials."""
+"""Settings of a sweep: its recipe, samplers, restarts and halving."""
 
+import itertools
 import math
 from collections.abc import Mapping
+from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 
 import yaml
-from pydantic import Field, Tag, ValidationError, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Field, Tag, ValidationError, WithJsonSchema, model_validator
 
-from structattn.settings.base import Settings, discriminated_by
-from structattn.settings.halving import Halving
+from structattn.settings.base import Settings, discriminated_by, from_name
 from structattn.settings.published import (
     ANALYSES,
     EPOCH,
@@ -24,9 +25,67 @@ from structattn.settings.published import (
     PublishedTable,
 )
 from structattn.settings.run import error_message, read_mapping
-from structattn.settings.sampler import RandomSampler, Sampler, TpeSampler
+from structattn.settings.training import Budget, Unit
 from structattn.support.errors import SettingsError
 from structattn.support.reading import MAX_INTEGER
+
+
+class Halving(Settings):
+    """Successive halving (Jamieson & Talwalkar 2016): at each rung, the best trials of a cell by validation go on."""
+
+    after: tuple[Annotated[int, Field(ge=1)], ...] = Field(
+        min_length=1, description="rungs, ascending: the epochs or updates after which trials are compared"
+    )
+    unit: Unit = Field(default="epochs", description="unit of the rungs")
+    keep: float = Field(default=0.5, gt=0, le=1, description="share of trials that goes on at each rung, rounded up")
+    at_least: int = Field(default=1, ge=1, description="number of trials that go on at each rung, if there are so many")
+
+    @property
+    def budgets(self) -> tuple[Budget, ...]:
+        """The rungs."""
+        return tuple(Budget(count, self.unit) for count in self.after)
+
+    def survivors(self, count: int) -> int:
+        """Return how many of ``count`` trials go on at a rung."""
+        share = Fraction(str(self.keep))  # the decimal number that was written: 0.07 of 100 are 7
+        return min(count, max(self.at_least, math.ceil(share * count)))
+
+    @model_validator(mode="after")
+    def _check_rungs(self) -> Self:
+        for before, rung in itertools.pairwise(self.after):
+            if rung <= before:
+                raise ValueError(f"after: {rung} follows {before}; expected ascending numbers of {self.unit}")
+        return self
+
+
+class RandomSampler(Settings):
+    """Each value is drawn alone: it depends on the seed of the sweep, the field, and the trial's cell and index."""
+
+    kind: Literal["random"] = "random"
+
+
+class TpeSampler(Settings):
+    """Tree-structured Parzen estimator (Bergstra et al. 2011), by Optuna.
+
+    The values of a trial follow from the validation scores of earlier trials of its cell.
+    """
+
+    kind: Literal["tpe"]
+    startup: int = Field(default=5, ge=1, le=MAX_INTEGER, description="trials of each cell that are drawn at random")
+    parallel: int = Field(
+        default=2,
+        ge=1,
+        le=MAX_INTEGER,
+        description="trials of each cell that are proposed together, when all earlier ones have ended",
+    )
+
+
+_Sampler = Annotated[
+    Annotated[RandomSampler, Tag("random")] | Annotated[TpeSampler, Tag("tpe")],
+    discriminated_by("kind", default="random"),
+]
+Sampler = Annotated[_Sampler, BeforeValidator(from_name, json_schema_input_type=_Sampler | str)]
+
 
 MAX_TRIALS = 100_000
 """The maximum number of trials of a sweep."""

@@ -1,12 +1,21 @@
 """Settings of training."""
 
+from dataclasses import dataclass
 from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, Tag, model_validator
 
 from structattn.settings.base import MAX_SIZE, Settings, discriminated_by, from_name
-from structattn.settings.optimizers import AdafactorSettings, AdamWSettings, MuonSettings, Optimizer
-from structattn.settings.schedules import EndingSchedule, PlateauSchedule, Schedule, TemperatureSchedule
+from structattn.settings.optimizers import (
+    AdafactorSettings,
+    AdamWSettings,
+    EndingSchedule,
+    MuonSettings,
+    Optimizer,
+    PlateauSchedule,
+    Schedule,
+    TemperatureSchedule,
+)
 
 
 class SequenceBatches(Settings):
@@ -234,3 +243,22 @@ class TrainingSettings(Settings):
                 "whole matrices: use 'ddp', or another optimizer"
             )
         return self
+
+
+Unit = Literal["epochs", "updates"]
+
+
+@dataclass(frozen=True)
+class Budget:
+    """An amount of training.
+
+    Args:
+        count: the number of completed epochs or updates, at least 1.
+        unit: which of the two.
+    """
+
+    count: int
+    unit: Unit
+
+    def __str__(self) -> str:
+        return f"{self.count} {self.unit if self.count > 1 else self.unit.removesuffix('s')}"

@@ -1,13 +1,23 @@
-"""Settings shared by all transformers."""
+"""Settings of transformers: language models, encoder-decoders, two streams."""
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from structattn.settings.base import MAX_SIZE, Settings
-from structattn.settings.mechanisms import Gaussian, MultiHead
-from structattn.settings.positions import Positions, Rotary, Sinusoidal
+from structattn.settings.base import MAX_LAYERS, MAX_SIZE, Settings
+from structattn.settings.embeddings import (
+    C2wEmbedding,
+    CharacterLstmEmbedding,
+    Positions,
+    Rotary,
+    Sinusoidal,
+    SpellingSettings,
+    TableEmbedding,
+    WordEmbedding,
+)
+from structattn.settings.layers import DEFAULT_LAYERS, CrossLayers, Layers
+from structattn.settings.mechanisms import Gaussian, MultiHead, NoAttention, Softmax
 
 
 class TransformerSettings(Settings):
@@ -75,3 +85,215 @@ def check_num_heads(model: TransformerSettings, name: str, mechanisms: Sequence[
             raise ValueError(
                 f"{name} {index}: rotary positions need an even head size; got {model.d_model // num_heads}"
             )
+
+
+class LanguageModelSettings(TransformerSettings):
+    """Causal transformer language model."""
+
+    kind: Literal["transformer"] = "transformer"
+    layers: Layers = Field(
+        default=DEFAULT_LAYERS, description="list of layers, or short form such as 2.superposition-32.2"
+    )
+    embedding: WordEmbedding = Field(
+        default=TableEmbedding(),
+        description="kind of the embeddings: table, c2w or character_lstm, a name or a mapping with its fields",
+    )
+    tied_embeddings: bool = Field(
+        default=False, description="share the weights of embeddings and output layer, which then has no bias"
+    )
+
+    @model_validator(mode="after")
+    def _check_heads(self) -> Self:
+        check_num_heads(self, "layer", self.layers)
+        return self
+
+    @model_validator(mode="after")
+    def _check_embedding(self) -> Self:
+        if isinstance(self.embedding, TableEmbedding):
+            return self
+        if self.tied_embeddings:
+            raise ValueError(f"tied_embeddings needs table embeddings; got {self.embedding.kind}")
+        if self.embedding.words == "rare":
+            raise ValueError(
+                "embedding: words: rare is for the source of a translation; out-of-vocabulary words of a language "
+                "model's input are <unk>"
+            )
+        return self
+
+
+class MaskedLanguageModelSettings(TransformerSettings):
+    """Bidirectional transformer that predicts masked tokens; its stack attention runs from left to right."""
+
+    kind: Literal["masked"]
+    layers: Layers = Field(
+        default=DEFAULT_LAYERS, description="list of layers, or short form such as 2.superposition-32.2"
+    )
+    tied_embeddings: bool = Field(
+        default=False, description="share the weights of embeddings and output layer, which then has no bias"
+    )
+    bos: bool = Field(
+        default=True,
+        description="whether inputs begin with <bos>, the empty stack of stack pointers, as in the paper of Li et al. "
+        "(2024); false as in their code",
+    )
+
+    @model_validator(mode="after")
+    def _check_heads(self) -> Self:
+        check_num_heads(self, "layer", self.layers)
+        return self
+
+
+def reads_bos(model: object) -> bool:
+    """Return whether the inputs of a model begin with <bos>; masked models can do without."""
+    return bool(getattr(model, "bos", True))
+
+
+TiedEmbeddings = Literal["none", "two-way", "three-way"]
+
+
+class EncoderSettings(Settings):
+    """Encoder of the source: bidirectional, except for stack attention, which runs from left to right."""
+
+    layers: Layers = Field(
+        default=DEFAULT_LAYERS, description="list of layers, or short form such as 2.superposition-32.2"
+    )
+    embedding: WordEmbedding = Field(
+        default=TableEmbedding(),
+        description="kind of the source embeddings: table, c2w or character_lstm, a name or a mapping with its fields",
+    )
+
+
+class DecoderSettings(Settings):
+    """Causal decoder of the target."""
+
+    layers: Layers = Field(
+        default=DEFAULT_LAYERS, description="list of layers, or short form such as 2.superposition-32.2"
+    )
+    cross_attention: CrossLayers | None = Field(
+        default=None,
+        description="cross-attention of each layer, a list or its short form, with none for layers without it; null: "
+        "softmax in every layer",
+    )
+    embedding: WordEmbedding = Field(
+        default=TableEmbedding(),
+        description="kind of the target embeddings: table, c2w or character_lstm, a name or a mapping with its fields",
+    )
+    spelling: SpellingSettings | None = Field(
+        default=None, description="LSTM that spells words predicted as <unk>; null: none"
+    )
+
+    @model_validator(mode="after")
+    def _check_embedding(self) -> Self:
+        if isinstance(self.embedding, C2wEmbedding | CharacterLstmEmbedding) and self.embedding.words == "rare":
+            raise ValueError(
+                "embedding: words: rare is for the source; out-of-vocabulary words of the decoder's input are <unk>"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_cross_attention(self) -> Self:
+        if self.cross_attention is not None and len(self.cross_attention) != len(self.layers):
+            raise ValueError(
+                f"cross_attention has {len(self.cross_attention)} entries; expected one per layer, {len(self.layers)}"
+            )
+        if self.cross_attention is not None and all(isinstance(layer, NoAttention) for layer in self.cross_attention):
+            raise ValueError(
+                "cross_attention is none in all layers; expected at least one layer that attends to the source"
+            )
+        return self
+
+
+class EncoderDecoderSettings(TransformerSettings):
+    """Encoder-decoder transformer, for translation."""
+
+    kind: Literal["encoder_decoder"]
+    encoder: EncoderSettings = Field(default=EncoderSettings(), description="encoder of the source")
+    decoder: DecoderSettings = Field(default=DecoderSettings(), description="decoder of the target")
+    tied_embeddings: TiedEmbeddings = Field(
+        default="none",
+        description="two-way: target embeddings and output layer share weights; three-way: source embeddings, too; the "
+        "output layer then has no bias",
+    )
+
+    @model_validator(mode="after")
+    def _check_heads(self) -> Self:
+        check_num_heads(self, "encoder layer", self.encoder.layers)
+        check_num_heads(self, "decoder layer", self.decoder.layers)
+        check_num_heads(self, "cross-attention of decoder layer", self.decoder.cross_attention or ())
+        return self
+
+    @model_validator(mode="after")
+    def _check_tied_embeddings(self) -> Self:
+        tied = {"three-way": (self.encoder, self.decoder), "two-way": (self.decoder,), "none": ()}[self.tied_embeddings]
+        for side in tied:
+            if not isinstance(side.embedding, TableEmbedding):
+                raise ValueError(
+                    f"tied_embeddings: {self.tied_embeddings} needs table embeddings; got {side.embedding.kind}"
+                )
+        return self
+
+
+class TwoStreamBase(TransformerSettings):
+    """Base class of two-stream transformers; sizes and number of heads are those of each stream."""
+
+    num_layers: int = Field(
+        default=4, ge=1, le=MAX_LAYERS, description="number of layers; in an encoder-decoder, of each side"
+    )
+    temperature: float = Field(default=1.0, ge=0, description="temperature τ of the Gumbel-softmax in training")
+    straight_through: bool = Field(
+        default=False,
+        description="straight-through estimator: one-hot weights in the forward pass of training, the gradient of the "
+        "relaxed weights in the backward pass",
+    )
+    noise: bool = Field(
+        default=True,
+        description="Gumbel noise in training; false: none, so that training is deterministic (ours)",
+    )
+    semantic_positions: bool = Field(
+        default=True, description="add positions to both streams; false: to the syntactic stream only"
+    )
+
+    @model_validator(mode="after")
+    def _check_attention_dropout(self) -> Self:
+        if self.attention_dropout:
+            raise ValueError(
+                "attention_dropout: the hard attention of two-stream models has no dropout; expected 0 or null"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_heads(self) -> Self:
+        check_num_heads(self, "layer", (Softmax(),))
+        return self
+
+
+class TwoStreamSettings(TwoStreamBase):
+    """Two-stream causal language model: syntactic and semantic stream (Discrete Transformer)."""
+
+    kind: Literal["two_stream"]
+    layer_form: Literal["standard", "simplified"] = Field(
+        default="standard",
+        description="standard: attention and feed-forward sublayers with residual connections and layer norms, as in "
+        "the paper's experiments; simplified: those of its equations, x + attention(feed-forward(x)) without output "
+        "projections, other residual connections and layer norms",
+    )
+    tied_embeddings: bool = Field(
+        default=False, description="share the weights of semantic embeddings and output layer, which then has no bias"
+    )
+
+    @model_validator(mode="after")
+    def _check_simplified(self) -> Self:
+        if self.layer_form == "simplified" and self.d_ff is None:
+            raise ValueError("d_ff: null; simplified layers need feed-forward sublayers, expected a number of units")
+        return self
+
+
+class TwoStreamEncoderDecoderSettings(TwoStreamBase):
+    """Two-stream encoder-decoder: syntactic and semantic stream (Discrete Transformer)."""
+
+    kind: Literal["two_stream_encoder_decoder"]
+    tied_embeddings: TiedEmbeddings = Field(
+        default="none",
+        description="two-way: semantic target embeddings and output layer share weights; three-way: source and target "
+        "embeddings of each stream, too; the output layer then has no bias",
+    )

@@ -28,7 +28,7 @@ from structattn.tasks.transformations.prepare import TransformationSizes, prepar
 from structattn.tasks.translation.filters import Filters
 from structattn.tasks.translation.prepare import prepare_parallel
 from structattn.tasks.translation.tokenizer_training import TokenizerSettings
-from structattn.text.normalization import Normalization
+from structattn.text.lines import Normalization
 
 
 def prepare_data(folder: Path, data: Prepare) -> None:

@@ -5,18 +5,18 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Final
 
-from structattn.explorer.examples import default_examples
 from structattn.explorer.figures import dependency_plot, stack_plot
 from structattn.explorer.head_locality import write_locality
-from structattn.explorer.recorded_runs import RecordedRun, read_recorded_run
+from structattn.explorer.recording_files import RecordedRun, read_recorded_run
 from structattn.explorer.run_analysis import analyze_run
+from structattn.explorer.searched_text import default_examples
 from structattn.loading.records import Record
 from structattn.loading.runs import open_run
 from structattn.report.curves import Curve, Panel, Place, Value, curves_plot
 from structattn.report.figure import Plot, file_name, line_style
 from structattn.report.runs import Run, read_run
-from structattn.runs.analyses import analysis_path, hypotheses_path
 from structattn.runs.folder import RunFolder
+from structattn.runs.store import analysis_path, hypotheses_path
 from structattn.settings.published import (
     EPOCH,
     LENGTH,

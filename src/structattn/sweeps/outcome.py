@@ -6,14 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from structattn.runs.checkpoint import DamagedCheckpointError, read_manifest, read_state_file
-from structattn.runs.events import verified_events
 from structattn.runs.folder import RunFolder
-from structattn.runs.ranking import best_updates
-from structattn.runs.selection import best_update
+from structattn.runs.selection import best_update, best_updates, verified_events
 from structattn.runs.store import checkpoint_path, checkpoint_updates
-from structattn.settings.budget import Budget
 from structattn.settings.published import BLIMP, CHUNKING, CONTRASTIVE, NEIGHBOURS, PARSING
-from structattn.settings.training import TrainingSettings
+from structattn.settings.training import Budget, TrainingSettings
 from structattn.support.errors import StructattnError
 from structattn.support.json_files import read_json
 from structattn.sweeps.trials import Trial

@@ -7,8 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from structattn.report.figure import figure_element, write_files
-from structattn.report.markup import MISSING, Markup, joined, stacked_table, tag
-from structattn.report.page import SIGNATURE, create_report_folder, page_text
+from structattn.report.page import (
+    MISSING,
+    SIGNATURE,
+    Markup,
+    create_report_folder,
+    joined,
+    page_text,
+    stacked_table,
+    tag,
+)
 from structattn.settings.sweep import SweepSettings, load_sweep
 from structattn.support import __version__
 from structattn.support.errors import StructattnError

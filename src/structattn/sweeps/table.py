@@ -6,8 +6,8 @@ from statistics import fmean
 from typing import Any
 
 from structattn.metrics.statistics import SampleStatistics, sample_statistics
-from structattn.settings.budget import Unit
 from structattn.settings.published import SCORES
+from structattn.settings.training import Unit
 from structattn.sweeps.outcome import Outcome, TrialResult
 from structattn.sweeps.plan import Bracket, Rung
 from structattn.sweeps.trials import Cell

@@ -12,10 +12,9 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from structattn.settings.halving import Halving
 from structattn.settings.prepare import Prepare, SampledData
 from structattn.settings.run import RunSettings, error_message, resolve_settings, set_path
-from structattn.settings.sweep import Distribution, LogUniform, SweepSettings, Uniform
+from structattn.settings.sweep import Distribution, Halving, LogUniform, SweepSettings, Uniform
 from structattn.settings.training import TrainingSettings
 from structattn.support.errors import SettingsError
 from structattn.support.seeds import numpy_generator

@@ -13,10 +13,10 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import Field
 
+from structattn.runs.checkpoint import Count
 from structattn.runs.folder import RunFolder, changed_fields, differences
-from structattn.runs.state import Count
-from structattn.settings.budget import Budget, Unit
 from structattn.settings.run import resolve_settings
+from structattn.settings.training import Budget, Unit
 from structattn.support.environment import source_commit
 from structattn.support.errors import DataError
 from structattn.support.files import create_folder, exclusive_lock, write_atomically

@@ -9,7 +9,7 @@ import torch
 
 from structattn.loading.evaluate import evaluate, is_scored
 from structattn.runs.folder import RunFolder, check_same_settings
-from structattn.settings.budget import Budget
+from structattn.settings.training import Budget
 from structattn.support.environment import is_out_of_memory
 from structattn.support.errors import Interrupted, LockedError, SettingsError, StructattnError
 from structattn.support.files import create_folder_unflushed, exclusive_lock, flush_names, flush_to_disk

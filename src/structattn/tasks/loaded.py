@@ -1,24 +1,59 @@
-"""What topics take and return for a trained run: the protocol of ``TrainedRun`` without its methods, and answers."""
+"""What topics take and return for a trained run: lists of texts and streams of them, ``TrainedRun``, and answers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from jaxtyping import Float
 
-from structattn.settings.positions import max_positions
+from structattn.settings.embeddings import max_positions
 from structattn.settings.run import RunSettings
 from structattn.support.errors import DataError, UsageError
-from structattn.tasks.streams import TEXTS
 from structattn.text.folders.prepared import PreparedFolder
 
+TEXTS_AT_ONCE: Final = 4096
+"""The number of texts that are sorted and computed together; the results do not depend on it."""
+
+TEXTS: Final = Path("texts")  # in messages, in place of the path of a file, as below
+TARGETS: Final = Path("targets")
+
+Text = TypeVar("Text")
+Result = TypeVar("Result")
+
+
+def require_no_string(texts: object) -> None:
+    """Raise UsageError for a single string, which would be taken for the list of its characters."""
+    if isinstance(texts, str):
+        raise UsageError(f"got the text {texts!r:.60}; expected a list or an iterator of texts")
+
+
+def in_chunks(
+    texts: Iterable[Text], function: Callable[[list[Text], int], list[Result]], size: int = TEXTS_AT_ONCE
+) -> Iterator[Result]:
+    """Yield the result of each text, in their order; at most ``size`` texts are read ahead.
+
+    Args:
+        texts: read as the results are asked for.
+        function: takes some texts and the number of the first of them, counted from 1; returns a result for each.
+        size: the number of texts that ``function`` is given at once.
+
+    Raises:
+        UsageError: ``texts`` is a single string.
+    """
+    require_no_string(texts)
+    rest, done = iter(texts), 0
+    while chunk := list(islice(rest, size)):
+        yield from function(chunk, done + 1)
+        done += len(chunk)
+
+
 if TYPE_CHECKING:
-    from structattn.attention.explanation import Explanation
+    from structattn.attention.protocols import Explanation
     from structattn.models.encoder_decoder import EncoderDecoder
-    from structattn.models.language_model import LanguageModel
-    from structattn.models.masked_language_model import MaskedLanguageModel
+    from structattn.models.language_model import LanguageModel, MaskedLanguageModel
     from structattn.models.recurrent import RecurrentLanguageModel
 
 TrainedModel: TypeAlias = "EncoderDecoder | LanguageModel | MaskedLanguageModel | RecurrentLanguageModel"

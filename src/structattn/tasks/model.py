@@ -6,25 +6,25 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from torch import nn
 
-from structattn.models.builders.embeddings import VocabularySpec
-from structattn.models.builders.models import build_encoder_decoder, build_language_model, build_model
-from structattn.models.builders.recurrent import build_recurrent
+from structattn.models.builders.layers import VocabularySpec
+from structattn.models.builders.models import build_encoder_decoder, build_language_model, build_model, build_recurrent
 from structattn.settings.base import Settings
-from structattn.settings.encoder_decoder import EncoderDecoderSettings
 from structattn.settings.huggingface import Gpt2Settings, RobertaSettings
 from structattn.settings.mechanisms import CrossGaussian
-from structattn.settings.model import LanguageModelSettings
 from structattn.settings.models import ModelSettings
 from structattn.settings.recurrent import ElmanSettings, LstmSettings
-from structattn.settings.two_stream import TwoStreamEncoderDecoderSettings
+from structattn.settings.transformer import (
+    EncoderDecoderSettings,
+    LanguageModelSettings,
+    TwoStreamEncoderDecoderSettings,
+)
 from structattn.support.errors import SettingsError, UsageError
 from structattn.support.imports import lazy_function
 from structattn.support.special_tokens import FIRST_SYMBOL
-from structattn.text.batching.unknown_words import character_table
+from structattn.text.batching.corruption import character_table
 from structattn.text.folders.prepared import PreparedFolder
 from structattn.text.folders.text_tokenizer import TextTokenizer
-from structattn.text.tokenization.vocabulary import Vocabulary
-from structattn.text.tokenization.word_characters import WordCharacterTokenizer
+from structattn.text.tokenization.vocabulary import Vocabulary, WordCharacterTokenizer
 
 if TYPE_CHECKING:
     from structattn.interop.huggingface.language_models import build_huggingface

@@ -4,11 +4,10 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from structattn.settings.model import reads_bos
-from structattn.settings.positions import max_positions, max_positions_field
-from structattn.settings.run import RunSettings
-from structattn.settings.tasks import MASKED_LANGUAGE_MODELING
+from structattn.settings.embeddings import max_positions, max_positions_field
+from structattn.settings.run import MASKED_LANGUAGE_MODELING, RunSettings
 from structattn.settings.training import StreamBatches
+from structattn.settings.transformer import reads_bos
 from structattn.support.errors import SettingsError
 from structattn.text.folders.prepared import PreparedFolder
 

@@ -1,6 +1,6 @@
 """All tasks by name, and what their topics do for a run: a topic is imported when it is first asked for.
 
-The descriptions of the tasks are in `structattn.settings.tasks`.
+The descriptions of the tasks are in `structattn.settings.run`.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from structattn.support.imports import lazy_exports
 
 if TYPE_CHECKING:
-    from structattn.text.folders.pairs import Pairs
+    from structattn.text.folders.parallel import Pairs
     from structattn.text.folders.prepared import PreparedFolder, open_prepared, verify_prepared, verify_sources
     from structattn.text.folders.sequences import Sequences
     from structattn.text.folders.writing import write_prepared
@@ -38,7 +38,7 @@ __all__ = [
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
-        "Pairs": "structattn.text.folders.pairs",
+        "Pairs": "structattn.text.folders.parallel",
         "PreparedFolder": "structattn.text.folders.prepared",
         "Sequences": "structattn.text.folders.sequences",
         "SymbolTokenizer": "structattn.text.tokenization.tokenizers",

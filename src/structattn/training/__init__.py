@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from structattn.support.imports import lazy_exports
 
 if TYPE_CHECKING:
-    from structattn.runs.summary import TrainingSummary
+    from structattn.runs.metadata import TrainingSummary
     from structattn.training.learner import Learner, build_learner
     from structattn.training.loop import Update, training_step
     from structattn.training.run_training import train
@@ -23,7 +23,7 @@ __getattr__, __dir__ = lazy_exports(
     __name__,
     {
         "Learner": "structattn.training.learner",
-        "TrainingSummary": "structattn.runs.summary",
+        "TrainingSummary": "structattn.runs.metadata",
         "Update": "structattn.training.loop",
         "ValidatedModel": "structattn.training.start",
         "build_learner": "structattn.training.learner",

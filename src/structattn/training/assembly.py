@@ -9,15 +9,12 @@ from typing import Any
 
 import torch
 
-from structattn.runs.checkpoint import Identity, read_checkpoint
-from structattn.runs.extensions import Extension, record_extension, run_digest
-from structattn.runs.folder import RunFolder, settings_digest
+from structattn.runs.checkpoint import Identity, Progress, TrainingState, read_checkpoint
+from structattn.runs.folder import Extension, RunFolder, record_extension, run_digest, settings_digest
 from structattn.runs.logs import NO_EVENTS, EventLog, NoLog, Timing, events_of, trained_seconds
-from structattn.runs.ranking import best_updates
-from structattn.runs.state import Progress, TrainingState
+from structattn.runs.selection import best_updates
 from structattn.runs.store import CheckpointStore
-from structattn.settings.limits import limits_of
-from structattn.settings.run import RunSettings
+from structattn.settings.run import RunSettings, limits_of
 from structattn.support.devices import default_device, require_fast
 from structattn.support.errors import CheckpointError
 from structattn.support.files import flush_to_disk
@@ -29,12 +26,12 @@ from structattn.tasks.registry import TASKS, require_trainable
 from structattn.tasks.task import Task
 from structattn.text.folders.prepared import PreparedFolder, open_prepared, verify_sources
 from structattn.training.distributed import SINGLE, World
-from structattn.training.extension import extend
 from structattn.training.initial_weights import InitialWeights, read_again, read_initial_weights
 from structattn.training.learner import Learner, build_learner, distribute
+from structattn.training.optimizers import with_total_steps
 from structattn.training.progress import DataOrder, first_progress, planned_updates
 from structattn.training.run import Run, StopFlag, restore_state
-from structattn.training.schedules import with_total_steps
+from structattn.training.start import extend
 
 logger = logging.getLogger(__name__)
 

@@ -10,9 +10,8 @@ from torch import Tensor, nn
 
 from structattn.runs.checkpoint import MODEL_NAME, read_manifest, read_tensors
 from structattn.runs.folder import RunFolder, existing_run
-from structattn.runs.selection import checkpoints_of
+from structattn.runs.selection import MismatchError, checkpoints_of, require_finite, weights_of
 from structattn.runs.store import checkpoint_updates
-from structattn.runs.weights import MismatchError, require_finite, weights_of
 from structattn.support.errors import CheckpointError
 from structattn.text.folders.header import read_header
 from structattn.text.folders.prepared import PreparedFolder

@@ -9,11 +9,10 @@ import torch
 from torch import Tensor
 
 from structattn.acceleration import accelerate
-from structattn.runs.weights import MismatchError, check_like, whole
+from structattn.runs.selection import MismatchError, check_like, whole
 from structattn.settings.training import TrainingSettings
 from structattn.support.devices import default_device
-from structattn.training.data_parallel import DataParallel, like_parameter, replicate, shard
-from structattn.training.distributed import SINGLE, World
+from structattn.training.distributed import SINGLE, DataParallel, World, like_parameter, replicate, shard
 from structattn.training.optimizers import Optimizers, build_optimizers, expected_state
 
 

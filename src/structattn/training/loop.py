@@ -1,7 +1,8 @@
 """The training loop: update, validate, save checkpoints, until a limit is reached."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Generic
 
@@ -10,17 +11,76 @@ from torch import Tensor
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from structattn.attention.hard_selection import set_temperature
-from structattn.runs.ranking import selection_score
-from structattn.runs.summary import PAUSED
-from structattn.settings.budget import Budget
+from structattn.runs.metadata import PAUSED
+from structattn.runs.selection import selection_score
+from structattn.settings.training import Budget
 from structattn.support.errors import NonFiniteError
 from structattn.tasks.task import BatchT, Scores, Task
 from structattn.training import progress as after
-from structattn.training.diagnosis import first_gradient_not_finite, first_not_finite
 from structattn.training.learner import Learner, generator_states, set_generator_states
+from structattn.training.optimizers import temperature_of_update
 from structattn.training.progress import current_epoch, has_trained, rate_of_update, reason_to_stop, validation_is_due
 from structattn.training.run import Run, state_of
-from structattn.training.schedules import temperature_of_update
+
+
+def is_finite(value: object) -> bool:
+    """Return whether a module's output, a tensor or nested tuple of tensors, holds no NaN and no infinity."""
+    if isinstance(value, Tensor):
+        return not value.is_floating_point() or bool(torch.isfinite(value).all())
+    return all(is_finite(part) for part in value) if isinstance(value, tuple | list) else True
+
+
+@contextmanager
+def record_non_finite(model: torch.nn.Module) -> Iterator[list[str]]:
+    """Collect descriptions of all non-finite values within the block, in the order in which they occur."""
+    found: list[str] = []
+    hooks = [
+        module.register_forward_hook(_hook(f"{name or 'the model'} ({type(module).__name__})", found))
+        for name, module in model.named_modules()
+    ]
+    try:
+        yield found
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _hook(label: str, found: list[str]) -> Callable[..., None]:
+    def check(module: torch.nn.Module, inputs: object, output: object) -> None:
+        if not is_finite(output):
+            found.append(f"the output of {label}")
+        if isinstance(output, Tensor) and output.requires_grad:
+            output.register_hook(check_gradient)  # type: ignore[no-untyped-call]  # torch leaves it untyped
+
+    def check_gradient(gradient: Tensor) -> None:
+        if not is_finite(gradient):
+            found.append(f"the gradient of the output of {label}")
+
+    return check
+
+
+def first_not_finite(model: torch.nn.Module, run: Callable[[], object]) -> str | None:
+    """Repeat a step and return a description of the first non-finite value of a module; None if there is none.
+
+    Args:
+        model: the model.
+        run: a forward and backward pass that accumulates gradients.
+    """
+    with record_non_finite(model) as found:
+        run()
+    return found[0] if found else None
+
+
+def first_gradient_not_finite(model: torch.nn.Module) -> str:
+    """Return a description of the first gradient of a parameter that is not finite, or of a norm that overflows."""
+    for name, parameter in model.named_parameters():
+        if parameter.grad is not None and not is_finite(parameter.grad):
+            return f"the gradient of {name}"
+    gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+    if not is_finite(get_total_norm(gradients)):
+        return "the sum of the squares of the gradients, which are finite"
+    return "not reproduced when the step was repeated"
+
 
 EXAMPLES_NAMED = 20  # in an error message
 

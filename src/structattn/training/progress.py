@@ -4,14 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from structattn.runs.ranking import selection_score
-from structattn.runs.state import Progress, ScheduleState
-from structattn.settings.budget import Budget
+from structattn.runs.checkpoint import Progress, ScheduleState
+from structattn.runs.selection import selection_score
 from structattn.settings.run import RunSettings
-from structattn.settings.training import EveryExamples, TrainingSettings
+from structattn.settings.training import Budget, EveryExamples, TrainingSettings
 from structattn.tasks.task import Scores, Task
 from structattn.text.batching.sequences import Indices
-from structattn.training.schedules import RATES, ScheduleSettings, schedule_after_validation
+from structattn.training.optimizers import RATES, ScheduleSettings, schedule_after_validation
 
 
 @dataclass

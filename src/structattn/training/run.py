@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-from structattn.runs.checkpoint import MODEL_NAME, OPTIMIZER_NAME, STATE_NAME
+from structattn.runs.checkpoint import MODEL_NAME, OPTIMIZER_NAME, STATE_NAME, Progress, TrainingState
 from structattn.runs.logs import EventLog, NoLog, Timing
-from structattn.runs.state import Progress, TrainingState
+from structattn.runs.selection import MismatchError, load_weights, weights_of
 from structattn.runs.store import CheckpointStore
-from structattn.runs.weights import MismatchError, load_weights, weights_of
 from structattn.settings.training import TrainingSettings
 from structattn.support.environment import write_message
 from structattn.support.errors import CheckpointError

@@ -12,20 +12,18 @@ from typing import Any
 
 import torch
 
-from structattn.runs.extensions import drop_pending_extension
 from structattn.runs.folder import (
     RunFolder,
     begin_run,
     check_same_data,
+    drop_pending_extension,
     record_data_path,
     require_empty_folder,
 )
-from structattn.runs.metadata import run_card
+from structattn.runs.metadata import PAUSED, TrainingSummary, run_card, summary_of, summary_of_event
 from structattn.runs.store import checkpoint_updates
-from structattn.runs.summary import PAUSED, TrainingSummary, summary_of, summary_of_event
-from structattn.settings.budget import Budget
-from structattn.settings.limits import limits_of
-from structattn.settings.run import RunSettings
+from structattn.settings.run import RunSettings, limits_of
+from structattn.settings.training import Budget
 from structattn.support.environment import keep_freed_memory
 from structattn.support.errors import (
     DISK_FULL,

@@ -10,7 +10,7 @@ from structattn.decoding import greedy_search, start_translation
 from structattn.interop.export.formats import export_run
 from structattn.support.errors import UsageError
 from structattn.support.special_tokens import EOS
-from structattn.tasks.translation.pair_scorer import PairScorer
+from structattn.tasks.translation.translators import PairScorer
 
 PATHS = (Path("source"), Path("target"))
 SIZES = {"d_model": 8, "num_heads": 2, "d_ff": 12}

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from structattn.interop.export.formats import export_run
-from structattn.interop.export.onnx.graphs import (
+from structattn.interop.export.onnx_graphs import (
     CrossDecoderGraph,
     DecoderGraph,
     EncoderGraph,

@@ -14,9 +14,8 @@ from pathlib import Path
 import pytest
 
 from structattn.interop.trackers import log_run, replay
-from structattn.runs.event_reader import EventReader
 from structattn.runs.folder import RunFolder
-from structattn.runs.logs import events_of
+from structattn.runs.logs import EventReader, events_of
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import DataError, StructattnError, UsageError
 from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language

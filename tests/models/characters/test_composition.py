@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from structattn.models import BidirectionalComposition, ForwardComposition
-from structattn.models.characters.coupled import CoupledLstm
+from structattn.models.characters.embedding import CoupledLstm
 
 CHARACTERS, WIDTH = 9, 6
 WORDS = [[1, 4, 5, 6, 2], [1, 7, 2], [1, 2], [1, 4, 5, 6, 2], [1, 8, 8, 8, 8, 8, 4, 2]]

@@ -8,10 +8,9 @@ import torch
 from torch import nn
 
 from structattn.models import BidirectionalComposition, SpelledEmbedding
-from structattn.models.builders.embeddings import VocabularySpec
+from structattn.models.builders.layers import VocabularySpec
 from structattn.models.builders.models import build_encoder_decoder, build_language_model
-from structattn.settings.encoder_decoder import EncoderDecoderSettings
-from structattn.settings.model import LanguageModelSettings
+from structattn.settings.transformer import EncoderDecoderSettings, LanguageModelSettings
 from structattn.support.errors import SettingsError
 
 SIZE, CHARACTERS, WIDTH = 8, 7, 4

@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch.autograd import forward_ad
 
-from structattn.operators.common.batching import Batching
-from structattn.operators.common.registration import refuse_double_backward, register, save_inputs
+from structattn.operators.common.registration import Batching, refuse_double_backward, register, save_inputs
 
 CALLS = []
 

@@ -5,7 +5,7 @@ import torch
 
 from structattn.operators import gaussian_attention
 from structattn.operators.gaussian_attention import Gaussians
-from structattn.operators.gaussian_attention.indexed import gaussian_attention_indexed
+from structattn.operators.gaussian_attention.cpu import gaussian_attention_indexed
 
 HEADS, ROWS = 3, 50
 KINDS = [

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from structattn.support.errors import UsageError
 from structattn.support.special_tokens import EOS
-from structattn.tasks.language_modeling import blocks
-from structattn.tasks.language_modeling.blocks import cut_into_blocks
+from structattn.tasks.language_modeling import lines as blocks
+from structattn.tasks.language_modeling.lines import cut_into_blocks
 from structattn.tasks.language_modeling.prepare import prepare_language_modeling
 from structattn.tasks.language_modeling.settings import TextSettings
 from structattn.text.batching.sequences import make_stream_batch, stream_batches

@@ -14,9 +14,8 @@ from structattn.loading.runs import load
 from structattn.settings.run import resolve_settings
 from structattn.settings.training import Masking
 from structattn.support.errors import DataError, SettingsError
-from structattn.tasks.masked.corruption import Corruption
-from structattn.tasks.masked.evaluate import evenly_spaced
-from structattn.tasks.masked.scores import pseudo_log_likelihoods
+from structattn.tasks.masked.batches import Corruption
+from structattn.tasks.masked.evaluate import evenly_spaced, pseudo_log_likelihoods
 from structattn.tasks.registry import TASKS
 from structattn.text.folders.prepared import open_prepared
 from structattn.text.folders.writing import write_prepared

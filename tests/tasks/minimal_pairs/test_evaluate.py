@@ -17,10 +17,16 @@ from structattn.settings.run import resolve_settings
 from structattn.support.errors import DataError, UsageError
 from structattn.tasks.language_modeling.prepare import prepare_language_modeling
 from structattn.tasks.language_modeling.settings import TextSettings
-from structattn.tasks.minimal_pairs.data import Continuations, MinimalPair, read_minimal_pairs
+from structattn.tasks.minimal_pairs.data import (
+    Continuations,
+    MinimalPair,
+    SentenceScorer,
+    Span,
+    WrittenForm,
+    read_minimal_pairs,
+)
 from structattn.tasks.minimal_pairs.evaluate import blimp_scores
-from structattn.tasks.minimal_pairs.published import FIELDS, PHENOMENA, PUBLISHED
-from structattn.tasks.minimal_pairs.sentences import SentenceScorer, Span, WrittenForm
+from structattn.tasks.minimal_pairs.report import FIELDS, PHENOMENA, PUBLISHED
 from structattn.tasks.model import build_model_for
 from structattn.text.folders.prepared import open_prepared
 from structattn.text.reading import Notices

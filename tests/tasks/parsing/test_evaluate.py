@@ -11,7 +11,7 @@ from structattn.metrics.bracketing import Bracket, bracketing_scores
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import DataError, UsageError
 from structattn.tasks.parsing.predict import make_parser, treebank_words
-from structattn.tasks.parsing.reading import read_trees
+from structattn.tasks.parsing.prepare import read_trees
 from structattn.tasks.parsing.trees import brackets_of, leaves_of
 from structattn.text.folders.prepared import open_prepared
 from structattn.text.reading import Notices

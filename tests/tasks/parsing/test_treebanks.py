@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from structattn.support.errors import DataError
-from structattn.tasks.parsing.reading import read_trees
+from structattn.tasks.parsing.prepare import read_trees
 from structattn.tasks.parsing.trees import MAX_DEPTH, Leaf, Tree, bracketed, leaves_of, linearize, repair
 from structattn.text.reading import Notices
 

@@ -6,8 +6,7 @@ import pytest
 from structattn.support.errors import UsageError
 from structattn.support.seeds import numpy_generator
 from structattn.tasks.formal_languages.registry import FORMAL_LANGUAGES, formal_language
-from structattn.tasks.transductions.language_tasks import COMPLETABLE
-from structattn.tasks.transductions.registry import transduction
+from structattn.tasks.transductions.registry import COMPLETABLE, transduction
 
 
 @pytest.mark.parametrize("name", FORMAL_LANGUAGES)

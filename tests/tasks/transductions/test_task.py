@@ -18,8 +18,9 @@ from structattn.support.errors import DataError, SettingsError, UsageError
 from structattn.support.special_tokens import BOS
 from structattn.tasks.position_limits import require_positions_fit
 from structattn.tasks.registry import TASKS
-from structattn.tasks.transductions import scores as scoring
+from structattn.tasks.transductions import evaluate as scoring
 from structattn.tasks.transductions.batches import batch_of, stored_pairs
+from structattn.tasks.transductions.evaluate import length_counts, num_correct_greedy
 from structattn.tasks.transductions.prepare import (
     TransductionSizes,
     input_ids,
@@ -28,7 +29,6 @@ from structattn.tasks.transductions.prepare import (
     symbols_of,
 )
 from structattn.tasks.transductions.registry import transduction
-from structattn.tasks.transductions.scores import length_counts, num_correct_greedy
 from structattn.text.folders.prepared import open_prepared
 from structattn.text.tokenization.vocabulary import Vocabulary
 from structattn.training.run_training import train

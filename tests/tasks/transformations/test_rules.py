@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from structattn.support.seeds import numpy_generator
-from structattn.tasks.transformations.lexicon import NUMBER, part_of_speech
-from structattn.tasks.transformations.rules import TRANSFORMATIONS, main_verb
+from structattn.tasks.transformations.rules import NUMBER, TRANSFORMATIONS, main_verb, part_of_speech
 from structattn.tasks.transformations.sampling import WEIGHTS, SentenceSampler
 
 PUBLISHED = Path(__file__).resolve().parents[4] / "shared/data/mccoy"

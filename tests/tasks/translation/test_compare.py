@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 
 from structattn.cli.app import app
 from structattn.metrics.translation import corpus_scores
-from structattn.runs.analyses import read_translations
 from structattn.runs.folder import RunFolder
+from structattn.runs.store import read_translations
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import DataError
 from structattn.support.files import sha256_of_file

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from structattn.attention import CrossGaussianAttention
 from structattn.cli.app import app
 from structattn.decoding import GNMTPenalty, PowerPenalty, Sampling, score_pairs
-from structattn.decoding.seeded_sampling import SeededSampling
+from structattn.decoding.sampling import SeededSampling
 from structattn.loading.evaluate import evaluate, evaluate_run
 from structattn.loading.runs import open_run
 from structattn.metrics.translation import bleu_statistics, compare_systems, corpus_scores

@@ -16,8 +16,8 @@ from structattn.tasks.translation.filters import Filters, PairCounts, sample_pai
 from structattn.tasks.translation.prepare import prepare_parallel
 from structattn.tasks.translation.tokenizer_training import TokenizerSettings
 from structattn.text.folders.prepared import open_prepared, verify_sources
-from structattn.text.normalization import Normalization
-from structattn.text.tokenization.symbol_counts import SymbolCounts
+from structattn.text.lines import Normalization
+from structattn.text.tokenization.subword_training import SymbolCounts
 
 SETTINGS = [
     *(TokenizerSettings("bpe", joint, 40, threshold) for joint in (True, False) for threshold in (0, 3)),

@@ -12,7 +12,7 @@ from structattn.tasks.translation.prepare import prepare_parallel
 from structattn.tasks.translation.reading import PairFiles
 from structattn.tasks.translation.tokenizer_training import TokenizerSettings
 from structattn.text.folders.prepared import open_prepared
-from structattn.text.normalization import Normalization
+from structattn.text.lines import Normalization
 from structattn.text.reading import Notices
 from structattn.text.tokenization.byte_pair_encoding import BytePairEncoding
 from structattn.text.tokenization.subword_tokenizer import build_subword_tokenizers

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from structattn.cli.app import app
 from structattn.decoding import Hypothesis, Sampling, max_target_lengths
-from structattn.decoding.seeded_sampling import SeededSampling
-from structattn.explorer.pairs import explain_all_pairs
+from structattn.decoding.sampling import SeededSampling
+from structattn.explorer.head_locality import explain_all_pairs
 from structattn.explorer.recording import record
 from structattn.loading.runs import open_run
 from structattn.metrics.translation import corpus_scores
@@ -30,8 +30,8 @@ from structattn.tasks.translation.predict import SEARCHES, Translator
 from structattn.tasks.translation.predictions import predictions, spelled_source
 from structattn.tasks.translation.translators import make_translator
 from structattn.tasks.translation.unknown_words import EncodedSources, UnknownWords, last_cross_attention
-from structattn.text.batching.unknown_words import character_table
-from structattn.text.tokenization.word_characters import WordCharacterTokenizer
+from structattn.text.batching.corruption import character_table
+from structattn.text.tokenization.vocabulary import WordCharacterTokenizer
 from structattn.training.run_training import train
 
 LINES = ["xabc eins xcb", "zwei", "xa", "neu <unk> drei xaaa", "", "ü"]

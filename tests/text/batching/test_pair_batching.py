@@ -9,13 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from structattn.support.errors import UsageError
+from structattn.text.batching.corruption import SubwordDropout
 from structattn.text.batching.pairs import make_pair_batch, pair_token_batches
-from structattn.text.batching.subword_dropout import SubwordDropout
-from structattn.text.folders.pairs import Pairs
-from structattn.text.folders.parallel_side import ParallelSides
+from structattn.text.folders.parallel import Pairs, ParallelSides
 from structattn.text.folders.sequences import Sequences
 from structattn.text.folders.text_tokenizer import TextTokenizer
-from structattn.text.normalization import Normalization
+from structattn.text.lines import Normalization
 from structattn.text.tokenization.byte_pair_encoding import BytePairEncoding
 from structattn.text.tokenization.subword_tokenizer import SubwordTokenizer
 from structattn.text.tokenization.tokenizers import SymbolTokenizer

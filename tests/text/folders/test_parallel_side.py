@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from structattn.support.errors import DataError
 from structattn.support.special_tokens import UNK
 from structattn.tasks.translation.tokenizer_training import TokenizerSettings, train_tokenizers
-from structattn.text.folders.parallel_side import load_sides, save_sides
-from structattn.text.normalization import Normalization
+from structattn.text.folders.parallel import load_sides, save_sides
+from structattn.text.lines import Normalization
 from structattn.text.tokenization.tokenizers import LEVELS
 
 SETTINGS = [

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from structattn.text.normalization import Normalization
+from structattn.text.lines import Normalization
 from structattn.text.tokenization.byte_pair_encoding import MARKERS
 from structattn.text.tokenization.encoding import BulkEncoder
 from structattn.text.tokenization.splitting import split_text, text_size

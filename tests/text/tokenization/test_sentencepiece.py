@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from structattn.support.errors import UsageError
 from structattn.support.special_tokens import UNK
-from structattn.text.tokenization.sentencepiece_model import SentencePieceModel, disable_pieces
+from structattn.text.tokenization.subword_files import SentencePieceModel, disable_pieces
 from structattn.text.tokenization.subword_tokenizer import build_subword_tokenizers
 from structattn.text.tokenization.subword_training import train_sentencepiece
 

@@ -4,9 +4,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from structattn.text.batching.unknown_words import character_table, unknown_words
-from structattn.text.tokenization.vocabulary import Vocabulary
-from structattn.text.tokenization.word_characters import WordCharacterTokenizer
+from structattn.text.batching.corruption import character_table, unknown_words
+from structattn.text.tokenization.vocabulary import Vocabulary, WordCharacterTokenizer
 
 TOKENIZER = WordCharacterTokenizer.from_counts({"abba": 2, "cb": 1, "d": 0})
 

@@ -17,12 +17,9 @@ from typing import TYPE_CHECKING
 from structattn.support.imports import lazy_exports
 
 if TYPE_CHECKING:
-    from structattn.attention.positions.alibi import AlibiPositions
-    from structattn.attention.positions.learned import LearnedPositions
-    from structattn.attention.positions.protocol import ScorePositions
-    from structattn.attention.positions.relative import RelativePositions
+    from structattn.attention.positions.absolute import LearnedPositions, SinusoidalPositions
+    from structattn.attention.positions.biases import AlibiPositions, RelativePositions, ScorePositions
     from structattn.attention.positions.rotary import RotaryPositions
-    from structattn.attention.positions.sinusoidal import SinusoidalPositions
 
 __all__ = [
     "AlibiPositions",
@@ -36,11 +33,11 @@ __all__ = [
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
-        "AlibiPositions": "structattn.attention.positions.alibi",
-        "LearnedPositions": "structattn.attention.positions.learned",
-        "RelativePositions": "structattn.attention.positions.relative",
+        "AlibiPositions": "structattn.attention.positions.biases",
+        "LearnedPositions": "structattn.attention.positions.absolute",
+        "RelativePositions": "structattn.attention.positions.biases",
         "RotaryPositions": "structattn.attention.positions.rotary",
-        "ScorePositions": "structattn.attention.positions.protocol",
-        "SinusoidalPositions": "structattn.attention.positions.sinusoidal",
+        "ScorePositions": "structattn.attention.positions.biases",
+        "SinusoidalPositions": "structattn.attention.positions.absolute",
     },
 )

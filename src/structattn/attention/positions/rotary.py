@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from structattn.attention.positions.sinusoidal import Layout
+from structattn.attention.positions.absolute import Layout
 
 _NUM_CACHED_POSITIONS = 1024
 

@@ -9,11 +9,9 @@
 #include <array>
 #include <vector>
 
-#include "common/huge_pages.h"
-#include "common/kernels.h"
-#include "common/lengths.h"
-#include "common/rows.h"
 #include "common/scratch.h"
+#include "common/kernels.h"
+#include "common/rows.h"
 #include "decoder/attention.h"
 #include "decoder/layer_norm.h"
 #include "decoder/panels.h"

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.modules import module as torch_module
 
 from structattn.attention.cache import CrossAttentionCache, KeyValueCache
-from structattn.decoding.constant_weights import keep_if_unchanged
+from structattn.decoding.stepper import keep_if_unchanged
 from structattn.fast.decoder.kernel import (
     Kind,
     Linear,

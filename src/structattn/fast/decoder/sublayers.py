@@ -19,7 +19,7 @@ from structattn.attention import (
     SoftmaxAttention,
 )
 from structattn.attention.cache import KeyValueCache
-from structattn.attention.positions.alibi import AlibiPositions
+from structattn.attention.positions.biases import AlibiPositions
 from structattn.attention.positions.rotary import RotaryPositions
 from structattn.attention.projections import InputProjection, OutputProjection, Projection
 from structattn.fast.decoder.kernel import CachedRows, Kind, Linear, Memory, PackedLayers, Rotation, Sublayer

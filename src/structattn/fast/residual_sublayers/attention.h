@@ -7,7 +7,7 @@
 #include <array>
 #include <cmath>
 
-#include "common/lengths.h"
+#include "common/rows.h"
 #include "residual_sublayers/masks.h"
 #include "residual_sublayers/norm.h"
 #include "residual_sublayers/weights.h"

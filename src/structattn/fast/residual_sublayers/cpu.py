@@ -11,9 +11,8 @@ from structattn.fast.residual_sublayers.reference import (
     SublayerWeights,
     residual_feedforward_reference,
 )
-from structattn.operators.common.batching import Batching
 from structattn.operators.common.kernels import contiguous, kernel_for, kernel_module
-from structattn.operators.common.registration import refuse_double_backward, register
+from structattn.operators.common.registration import Batching, refuse_double_backward, register
 
 _ROW_UNIT = 16  # rows that are kept for the backward pass are padded, as in common/small_matrix.h
 _WEIGHTS = SublayerWeights._fields

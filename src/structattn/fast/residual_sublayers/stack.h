@@ -4,7 +4,7 @@
 // logits of all transitions, and the pushed vector before its activation.
 #pragma once
 
-#include "common/lengths.h"
+#include "common/rows.h"
 #include "nondeterministic_stack/cpu/whole_sequence.h"
 #include "residual_sublayers/masks.h"
 #include "residual_sublayers/norm.h"

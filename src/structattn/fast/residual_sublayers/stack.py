@@ -6,9 +6,8 @@ import torch
 from torch import Tensor
 
 from structattn.fast.residual_sublayers.reference import StackWeights
-from structattn.operators.common.batching import Batching
 from structattn.operators.common.kernels import kernel_for, kernel_module
-from structattn.operators.common.registration import refuse_double_backward, register
+from structattn.operators.common.registration import Batching, refuse_double_backward, register
 from structattn.operators.nondeterministic_stack.cpu import kernel_window, table_size
 
 _ROW_UNIT, _HEADER = 16, 8  # as in common/small_matrix.h, and nondeterministic_stack/cpu/whole_sequence.h

@@ -14,9 +14,9 @@ from structattn.interop.export.card import CARD_NAME, model_card
 from structattn.interop.export.input_form import refuse, require_own_tables
 from structattn.interop.export.tokenizer import write_tokenizers
 from structattn.loading.trained_run import TrainedRun
-from structattn.settings.encoder_decoder import EncoderDecoderSettings
+from structattn.settings.embeddings import Learned, NoPositions, Sinusoidal, max_positions
 from structattn.settings.layers import LAYER_CLASSES
-from structattn.settings.positions import Learned, NoPositions, Sinusoidal, max_positions
+from structattn.settings.transformer import EncoderDecoderSettings
 from structattn.support.files import write_unflushed
 from structattn.support.imports import require_modules
 from structattn.support.special_tokens import CLASS_OFFSET

@@ -7,7 +7,7 @@ from typing import Final
 
 from structattn.interop.export.ctranslate2 import export_ctranslate2
 from structattn.interop.export.huggingface import export_huggingface
-from structattn.interop.export.onnx.writing import export_onnx
+from structattn.interop.export.onnx import export_onnx
 from structattn.interop.export.safetensors import export_safetensors
 from structattn.loading.trained_run import TrainedRun
 from structattn.support.errors import UsageError

@@ -7,7 +7,7 @@ from structattn.interop.export.card import CARD_NAME, model_card
 from structattn.interop.export.input_form import input_form, require_own_tables
 from structattn.interop.export.tokenizer import TARGET_TOKENIZER, write_tokenizers
 from structattn.loading.trained_run import TrainedRun
-from structattn.settings.positions import max_positions
+from structattn.settings.embeddings import max_positions
 from structattn.support.errors import UsageError
 from structattn.support.files import write_unflushed
 from structattn.support.imports import lazy_function

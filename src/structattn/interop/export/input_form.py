@@ -4,12 +4,15 @@ from dataclasses import dataclass
 
 from structattn.loading.trained_run import TrainedRun
 from structattn.settings.embeddings import TableEmbedding, WordEmbedding
-from structattn.settings.encoder_decoder import EncoderDecoderSettings
-from structattn.settings.model import LanguageModelSettings, reads_bos
 from structattn.settings.models import ModelSettings
 from structattn.settings.recurrent import ElmanSettings, LstmSettings
 from structattn.settings.training import StreamBatches
-from structattn.settings.two_stream import TwoStreamEncoderDecoderSettings
+from structattn.settings.transformer import (
+    EncoderDecoderSettings,
+    LanguageModelSettings,
+    TwoStreamEncoderDecoderSettings,
+    reads_bos,
+)
 from structattn.support.errors import UsageError
 from structattn.support.special_tokens import BOS, EOS
 from structattn.tasks.transductions.prepare import SEPARATOR

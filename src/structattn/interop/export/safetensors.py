@@ -6,10 +6,10 @@ from pathlib import Path
 from structattn.interop.export.card import CARD_NAME, model_card
 from structattn.loading.trained_run import TrainedRun
 from structattn.runs.checkpoint import tensors_to_bytes
-from structattn.runs.weights import weights_of
+from structattn.runs.selection import weights_of
 from structattn.support.files import write_unflushed
 from structattn.tasks.model import resolved_model_settings
-from structattn.text.folders.parallel_side import save_sides
+from structattn.text.folders.parallel import save_sides
 
 WEIGHTS_NAME, CONFIG_NAME = "model.safetensors", "config.json"
 _USAGE = """```python

@@ -16,7 +16,7 @@ from structattn.support.files import create_folder_unflushed, write_unflushed
 from structattn.support.imports import import_library
 from structattn.support.special_tokens import EOS, FIRST_SYMBOL, UNK
 from structattn.text.folders.text_tokenizer import TextTokenizer
-from structattn.text.normalization import Normalization
+from structattn.text.lines import Normalization
 from structattn.text.tokenization.byte_pair_encoding import PRETOKENS, BytePairEncoding
 from structattn.text.tokenization.pretrained_tokenizer import PretrainedTokenizer
 from structattn.text.tokenization.subword_tokenizer import SubwordTokenizer

@@ -41,7 +41,7 @@ from structattn.interop.huggingface.roberta import (
     StackRobertaForTokenClassification,
     StackRobertaModel,
 )
-from structattn.settings.inserted_stacks import NondeterministicStack, PointerStack, SuperpositionStack
+from structattn.settings.huggingface import NondeterministicStack, PointerStack, SuperpositionStack
 
 register_models()
 

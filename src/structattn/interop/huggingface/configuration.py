@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 from pydantic import TypeAdapter
 from transformers import GPT2Config, PreTrainedConfig, RobertaConfig
 
-from structattn.settings.inserted_stacks import Stack, stack_from
+from structattn.settings.huggingface import Stack, stack_from
 from structattn.settings.models import OwnModelSettings
 from structattn.support.special_tokens import BOS, EOS, PAD
 

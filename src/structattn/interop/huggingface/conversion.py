@@ -18,12 +18,10 @@ from structattn.interop.huggingface.own_models import (
 from structattn.interop.huggingface.pretrained import quiet
 from structattn.models import Embedding, LanguageModel, MaskedLanguageModel
 from structattn.settings.base import Settings
-from structattn.settings.embeddings import TableEmbedding
-from structattn.settings.encoder_decoder import EncoderDecoderSettings
+from structattn.settings.embeddings import Learned, NoPositions, Sinusoidal, TableEmbedding, max_positions
 from structattn.settings.layers import LAYER_CLASSES
-from structattn.settings.model import LanguageModelSettings
 from structattn.settings.models import ModelSettings
-from structattn.settings.positions import Learned, NoPositions, Sinusoidal, max_positions
+from structattn.settings.transformer import EncoderDecoderSettings, LanguageModelSettings
 from structattn.support.files import let_others_read
 from structattn.support.special_tokens import BOS, CLASS_OFFSET, EOS, PAD
 

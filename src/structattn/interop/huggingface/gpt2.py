@@ -17,7 +17,7 @@ from structattn.interop.huggingface.cache import stack_cache_layer
 from structattn.interop.huggingface.configuration import StackGPT2Config
 from structattn.interop.huggingface.padding import Padding, padding_from_arguments
 from structattn.interop.huggingface.sublayer import StackSublayer
-from structattn.settings.inserted_stacks import stack_from, stack_layers
+from structattn.settings.huggingface import stack_from, stack_layers
 
 
 class StackGPT2Block(GPT2Block):

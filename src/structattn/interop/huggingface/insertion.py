@@ -22,7 +22,7 @@ from structattn.interop.huggingface.configuration import (
     StructattnConfig,
     StructattnSeq2SeqConfig,
 )
-from structattn.settings.inserted_stacks import Stack
+from structattn.settings.huggingface import Stack
 
 CLASSES: dict[Any, tuple[type[PreTrainedModel], ...]] = {
     AutoModel: (gpt2.StackGPT2Model, roberta.StackRobertaModel),

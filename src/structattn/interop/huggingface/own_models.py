@@ -16,9 +16,9 @@ from transformers.modeling_outputs import BaseModelOutput, CausalLMOutput, Maske
 from structattn.attention import Streams
 from structattn.interop.huggingface.configuration import StructattnConfig, StructattnSeq2SeqConfig
 from structattn.interop.huggingface.padding import Padding, padding_of
-from structattn.models.builders.embeddings import VocabularySpec
+from structattn.models.builders.layers import VocabularySpec
 from structattn.models.builders.models import build_encoder_decoder, build_model
-from structattn.settings.encoder_decoder import EncoderDecoderSettings
+from structattn.settings.transformer import EncoderDecoderSettings
 from structattn.support.special_tokens import BOS, CLASS_OFFSET, PAD
 
 IGNORED_LABEL = -100  # of transformers

@@ -9,7 +9,7 @@ from structattn.attention import AttentionLayer
 from structattn.interop.huggingface.cache import StackCacheLayer, initial_history, process_next, process_sequences
 from structattn.interop.huggingface.padding import Padding
 from structattn.models.builders.mechanisms import build_stack
-from structattn.settings.inserted_stacks import Stack
+from structattn.settings.huggingface import Stack
 
 
 class StackSublayer(nn.Module):

@@ -8,8 +8,8 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from structattn.interop.trackers.trackers import MLflow, RunDescription, TensorBoard, Tracker, WeightsAndBiases
-from structattn.runs.event_reader import EventReader
 from structattn.runs.folder import RunFolder, existing_run, flatten, settings_digest
+from structattn.runs.logs import EventReader
 from structattn.support.errors import UsageError
 
 TRACKERS: Final[Mapping[str, Callable[[RunDescription], Tracker]]] = MappingProxyType(

@@ -1,15 +1,42 @@
-"""Build the blocks, embeddings and output layers of transformers."""
+"""Build the blocks, embeddings and output layers of models."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import assert_never
 
-from torch import nn
+import torch
+from jaxtyping import Int64
+from torch import Tensor, nn
 
 from structattn.attention import CrossAttentionLayer
-from structattn.models import Block, Embedding, FeedForward, Layers
-from structattn.models.builders.common import added_positions, dropout_rate
-from structattn.models.builders.mechanisms import build_attention, build_cross_attention, build_stack
+from structattn.models import (
+    BidirectionalComposition,
+    Block,
+    Composition,
+    Embedding,
+    FeedForward,
+    ForwardComposition,
+    Layers,
+    SpelledEmbedding,
+    SpellingDecoder,
+)
+from structattn.models.builders.mechanisms import (
+    added_positions,
+    build_attention,
+    build_cross_attention,
+    build_stack,
+    dropout_rate,
+)
+from structattn.settings.embeddings import (
+    C2wEmbedding,
+    CharacterLstmEmbedding,
+    SpellingSettings,
+    TableEmbedding,
+    WordEmbedding,
+)
 from structattn.settings.layers import CrossAttention, Layer
 from structattn.settings.transformer import TransformerSettings
+from structattn.support.errors import SettingsError
 from structattn.support.special_tokens import CLASS_OFFSET
 
 
@@ -49,3 +76,104 @@ def _block(settings: TransformerSettings, layer: Layer, causal: bool, cross: Cro
         settings.norm,
         settings.dropout,
     )
+
+
+@dataclass(frozen=True)
+class VocabularySpec:
+    """Sizes of a vocabulary, and the characters of its vocabulary.
+
+    Args:
+        size: the number of ids, including special tokens.
+        num_characters: the size of the character vocabulary; 0 if the data have no characters of words.
+        spellings: returns the character ids of all words except special tokens, in the order of their ids; None if
+            ``num_characters`` is 0.
+    """
+
+    size: int
+    num_characters: int = 0
+    spellings: Callable[[], Int64[Tensor, "words characters"]] | None = None
+
+
+def build_word_embedding(
+    settings: TransformerSettings, kind: WordEmbedding, vocabulary: VocabularySpec, whole: bool, path: str
+) -> Embedding | SpelledEmbedding:
+    """Return word embeddings, by a table or by characters.
+
+    Args:
+        settings: the settings of the model.
+        kind: the settings of the embeddings.
+        vocabulary: the vocabulary.
+        whole: see ``Embedding``; for tables only.
+        path: the path of ``kind`` in the settings, for messages.
+
+    Raises:
+        SettingsError: the embeddings need the characters of words, and the data have none.
+    """
+    if isinstance(kind, TableEmbedding):
+        return build_embedding(settings, vocabulary.size, whole)
+    rate = dropout_rate(settings, settings.embedding_dropout)
+    return spelled_embedding(kind, vocabulary, settings.d_model, path, added_positions(settings), rate)
+
+
+def spelled_embedding(
+    kind: C2wEmbedding | CharacterLstmEmbedding,
+    vocabulary: VocabularySpec,
+    d_model: int,
+    path: str,
+    positions: nn.Module | None = None,
+    dropout: float = 0.0,
+) -> SpelledEmbedding:
+    """Return embeddings of words by their characters.
+
+    Args:
+        kind: the settings of the embeddings.
+        vocabulary: the vocabulary.
+        d_model: the size of the embeddings.
+        path: the path of ``kind`` in the settings, for messages.
+        positions: see ``SpelledEmbedding``.
+        dropout: see ``SpelledEmbedding``.
+
+    Raises:
+        SettingsError: the data have no characters of words.
+    """
+    _require_characters(vocabulary, path)
+    none = torch.zeros(0, 2, dtype=torch.int64)
+    spellings = vocabulary.spellings() if vocabulary.spellings is not None and kind.words == "all" else none
+    composition = _composition(kind, vocabulary.num_characters, d_model)
+    return SpelledEmbedding(vocabulary.size, d_model, composition, spellings, positions, dropout)
+
+
+def build_spelling(settings: SpellingSettings, d_model: int, vocabulary: VocabularySpec, path: str) -> SpellingDecoder:
+    """Return the decoder that spells unknown vocabulary.
+
+    Raises:
+        SettingsError: the data have no characters of words, or the hidden size does not fit ``settings.path``.
+    """
+    _require_characters(vocabulary, path)
+    hidden_size = d_model if settings.hidden_size is None else settings.hidden_size
+    if settings.path == "same" and hidden_size != d_model:
+        raise SettingsError(f"{path}.hidden_size is {hidden_size}; expected d_model {d_model} with path: same")
+    return SpellingDecoder(
+        vocabulary.num_characters,
+        d_model,
+        settings.character_embedding_size,
+        hidden_size,
+        settings.num_layers,
+        settings.path == "separate",
+    )
+
+
+def _require_characters(vocabulary: VocabularySpec, path: str) -> None:
+    if vocabulary.spellings is None:
+        raise SettingsError(f"{path}: the data have no characters of words; prepare them again with --level word")
+
+
+def _composition(kind: C2wEmbedding | CharacterLstmEmbedding, num_characters: int, d_model: int) -> Composition:
+    match kind:
+        case C2wEmbedding():
+            return BidirectionalComposition(
+                num_characters, d_model, kind.character_embedding_size, kind.hidden_size, kind.coupled
+            )
+        case CharacterLstmEmbedding():
+            return ForwardComposition(num_characters, d_model, kind.character_embedding_size, kind.num_layers)
+    assert_never(kind)

@@ -1,9 +1,11 @@
-"""Builders of attention mechanisms and stacks, by settings class."""
+"""Builders of positions, attention mechanisms and stacks, by settings class."""
 
 from collections.abc import Callable, Mapping
 from itertools import cycle, islice
 from types import MappingProxyType
 from typing import Any, TypeVar
+
+from torch import nn
 
 from structattn.attention import (
     AttentionLayer,
@@ -18,9 +20,17 @@ from structattn.attention import (
     StackPointerAttention,
     SuperpositionStackAttention,
 )
-from structattn.models.builders.common import dropout_rate, score_positions
+from structattn.attention.positions import (
+    AlibiPositions,
+    LearnedPositions,
+    RelativePositions,
+    RotaryPositions,
+    ScorePositions,
+    SinusoidalPositions,
+)
 from structattn.operators import RecurrentStack
 from structattn.settings.base import Settings
+from structattn.settings.embeddings import Alibi, Learned, Relative, Rotary, Sinusoidal
 from structattn.settings.mechanisms import (
     CrossGaussian,
     Gaussian,
@@ -34,6 +44,36 @@ from structattn.settings.mechanisms import (
     Superposition,
 )
 from structattn.settings.transformer import TransformerSettings
+
+
+def score_positions(settings: TransformerSettings, num_heads: int, size: int) -> ScorePositions | None:
+    """Return new positions that act on the attention scores of one layer; None for other kinds of positions."""
+    match settings.positions:
+        case Rotary() as rotary:
+            return RotaryPositions(size, rotary.base, rotary.layout)
+        case Relative(base=base):
+            return RelativePositions(num_heads * size, num_heads, base)
+        case Alibi(variant=variant):
+            return AlibiPositions(num_heads, variant)
+        case _:
+            return None
+
+
+def dropout_rate(settings: TransformerSettings, rate: float | None) -> float:
+    """Return ``rate``, or the general dropout rate where it is None."""
+    return settings.dropout if rate is None else rate
+
+
+def added_positions(settings: TransformerSettings) -> nn.Module | None:
+    """Return positions that are added to embeddings; None for other kinds of positions."""
+    match settings.positions:
+        case Sinusoidal() as sines:
+            return SinusoidalPositions(settings.d_model, sines.layout, sines.base, sines.denominator, sines.direction)
+        case Learned(max_positions=max_positions):
+            return LearnedPositions(settings.d_model, max_positions)
+        case _:
+            return None
+
 
 _T = TypeVar("_T")
 StackBuilder = Callable[[int, Any], AttentionLayer]

@@ -1,22 +1,184 @@
 """Build models from their settings."""
 
+from collections.abc import Sequence
 from typing import TypeVar, assert_never
 
 from torch import nn
 
-from structattn.models import EncoderDecoder, LanguageModel, MaskedLanguageModel, initialize_transformer
-from structattn.models.builders.embeddings import VocabularySpec, build_spelling, build_word_embedding
-from structattn.models.builders.layers import build_embedding, build_layers, build_output
-from structattn.models.builders.recurrent import build_recurrent
-from structattn.models.builders.two_stream import two_stream_encoder_decoder, two_stream_language_model
-from structattn.settings.encoder_decoder import EncoderDecoderSettings
+from structattn.attention import CrossTwoStreamAttention, TwoStreamAttention
+from structattn.models import (
+    Block,
+    EachStream,
+    Embedding,
+    EncoderDecoder,
+    FeedForward,
+    FeedForwardFirst,
+    LanguageModel,
+    Layers,
+    MaskedLanguageModel,
+    SemanticStream,
+    SpelledEmbedding,
+    TwoStreamEmbedding,
+    initialize_transformer,
+)
+from structattn.models.builders.layers import (
+    VocabularySpec,
+    build_embedding,
+    build_layers,
+    build_output,
+    build_spelling,
+    build_word_embedding,
+    spelled_embedding,
+)
+from structattn.models.builders.mechanisms import build_recurrent_stack, dropout_rate, score_positions
+from structattn.models.recurrent import DeepRecurrence, OneHot, Recurrence, RecurrentLanguageModel, initialize_recurrent
+from structattn.models.two_stream import layer_norm
+from structattn.operators import RecurrentStack
+from structattn.settings.embeddings import TableEmbedding
 from structattn.settings.mechanisms import Softmax
-from structattn.settings.model import LanguageModelSettings, MaskedLanguageModelSettings
 from structattn.settings.models import OwnModelSettings
 from structattn.settings.recurrent import ElmanSettings, LstmSettings
-from structattn.settings.transformer import TransformerSettings
-from structattn.settings.two_stream import TwoStreamEncoderDecoderSettings, TwoStreamSettings
+from structattn.settings.transformer import (
+    EncoderDecoderSettings,
+    LanguageModelSettings,
+    MaskedLanguageModelSettings,
+    TransformerSettings,
+    TwoStreamBase,
+    TwoStreamEncoderDecoderSettings,
+    TwoStreamSettings,
+)
 from structattn.support.errors import SettingsError
+from structattn.support.special_tokens import CLASS_OFFSET, FIRST_SYMBOL
+
+
+def two_stream_language_model(settings: TwoStreamSettings, vocabulary_size: int) -> LanguageModel:
+    """Build a language model that predicts from its semantic stream."""
+    if settings.layer_form == "simplified":
+        layers = Layers([_simplified_block(settings) for _ in range(settings.num_layers)], SemanticStream())
+    else:
+        layers = Layers(_blocks(settings, causal=True), _semantic(settings))
+    return LanguageModel(
+        _embedding(settings, vocabulary_size, settings.tied_embeddings),
+        layers,
+        build_output(settings, vocabulary_size, settings.tied_embeddings),
+    )
+
+
+def two_stream_encoder_decoder(
+    settings: TwoStreamEncoderDecoderSettings, source_size: int, target_size: int
+) -> EncoderDecoder:
+    """Build an encoder-decoder that predicts from the semantic stream of its decoder."""
+    tied, shared = settings.tied_embeddings != "none", settings.tied_embeddings == "three-way"
+    norm = layer_norm(settings.d_model, two_streams=True) if settings.norm == "pre" else None
+    return EncoderDecoder(
+        _embedding(settings, target_size, tied),
+        Layers(_blocks(settings, causal=False), norm),
+        Layers(_blocks(settings, causal=True, cross=True), _semantic(settings)),
+        source=None if shared else _embedding(settings, source_size, tied),
+        output=build_output(settings, target_size, tied),
+    )
+
+
+def _embedding(settings: TwoStreamBase, vocabulary_size: int, whole: bool) -> TwoStreamEmbedding:
+    return TwoStreamEmbedding(
+        build_embedding(settings, vocabulary_size, whole),
+        build_embedding(settings, vocabulary_size, whole, with_positions=settings.semantic_positions),
+    )
+
+
+def _blocks(settings: TwoStreamBase, causal: bool, cross: bool = False) -> Sequence[Block]:
+    return [_block(settings, causal, cross) for _ in range(settings.num_layers)]
+
+
+def _block(settings: TwoStreamBase, causal: bool, cross: bool) -> Block:
+    d_model, num_heads = settings.d_model, settings.num_heads
+    sampling = (settings.temperature, settings.straight_through)
+    return Block(
+        d_model,
+        _attention(settings, causal),
+        CrossTwoStreamAttention(d_model, num_heads, *sampling, settings.bias, settings.noise) if cross else None,
+        _feedforward(settings),
+        norm=settings.norm,
+        dropout=settings.dropout,
+        two_streams=True,
+    )
+
+
+def _simplified_block(settings: TwoStreamSettings) -> Block:
+    feedforward = _feedforward(settings)
+    assert feedforward is not None
+    layer = FeedForwardFirst(feedforward, _attention(settings, causal=True, output_projection=False))
+    return Block(settings.d_model, layer, norm="none", dropout=settings.dropout, two_streams=True)
+
+
+def _attention(settings: TwoStreamBase, causal: bool, output_projection: bool = True) -> TwoStreamAttention:
+    d_model, num_heads = settings.d_model, settings.num_heads
+    sampling = (settings.temperature, settings.straight_through)
+    positions = score_positions(settings, num_heads, d_model // num_heads)
+    return TwoStreamAttention(
+        d_model, num_heads, *sampling, causal, settings.bias, positions, output_projection, settings.noise
+    )
+
+
+def _feedforward(settings: TwoStreamBase) -> EachStream | None:
+    d_model, d_ff, rate = settings.d_model, settings.d_ff, dropout_rate(settings, settings.hidden_dropout)
+    return None if d_ff is None else EachStream(FeedForward(d_model, d_ff, rate), FeedForward(d_model, d_ff, rate))
+
+
+def _semantic(settings: TwoStreamBase) -> SemanticStream:
+    return SemanticStream(nn.LayerNorm(settings.d_model) if settings.norm == "pre" else None)
+
+
+def build_recurrent(settings: LstmSettings | ElmanSettings, vocabulary: VocabularySpec) -> RecurrentLanguageModel:
+    """Build a recurrent language model with initial weights.
+
+    Raises:
+        SettingsError: the embeddings need the characters of words, and ``vocabulary`` has none.
+    """
+    stack = None if settings.stack is None else build_recurrent_stack(settings.stack)
+    joined = stack.reading_size if stack is not None and settings.join_reading else 0
+    output_size = settings.hidden_size + joined
+    embedding, input_size = _recurrent_embedding(settings, vocabulary, output_size)
+    model = RecurrentLanguageModel(
+        embedding,
+        _recurrence(settings, input_size, stack),
+        None if settings.tied_embeddings else nn.Linear(output_size, vocabulary.size - CLASS_OFFSET),
+    )
+    initialize_recurrent(model, settings.init_scale, settings.weight_init)
+    return model
+
+
+def _recurrence(
+    settings: LstmSettings | ElmanSettings, input_size: int, stack: RecurrentStack | None
+) -> Recurrence | DeepRecurrence:
+    cell = "lstm" if isinstance(settings, LstmSettings) else settings.activation
+    if not settings.is_deep:
+        return Recurrence(input_size, settings.hidden_size, cell, stack)
+    return DeepRecurrence(
+        input_size,
+        settings.hidden_size,
+        settings.num_layers,
+        cell,
+        stack,
+        learned_start=settings.learned_initial_state,
+        joined=settings.join_reading,
+        dropout=settings.dropout,
+    )
+
+
+def _recurrent_embedding(
+    settings: LstmSettings | ElmanSettings, vocabulary: VocabularySpec, output_size: int
+) -> tuple[OneHot | Embedding | SpelledEmbedding, int]:
+    """Return the embedding and its size."""
+    size, kind = settings.embedding_size, settings.embedding
+    if settings.tied_embeddings:
+        return Embedding(vocabulary.size, output_size, scaled=False), output_size
+    if size is None:
+        return OneHot(vocabulary.size), vocabulary.size - FIRST_SYMBOL
+    if isinstance(kind, TableEmbedding):
+        return Embedding(vocabulary.size, size), size
+    return spelled_embedding(kind, vocabulary, size, "model.embedding"), size
+
 
 Model = TypeVar("Model", bound=nn.Module)
 

@@ -5,8 +5,12 @@ from typing import TYPE_CHECKING
 from structattn.support.imports import lazy_exports
 
 if TYPE_CHECKING:
-    from structattn.models.characters.composition import BidirectionalComposition, Composition, ForwardComposition
-    from structattn.models.characters.embedding import SpelledEmbedding
+    from structattn.models.characters.embedding import (
+        BidirectionalComposition,
+        Composition,
+        ForwardComposition,
+        SpelledEmbedding,
+    )
     from structattn.models.characters.spelling import SpellingDecoder, SpellingState
 
 __all__ = [
@@ -21,9 +25,9 @@ __all__ = [
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
-        "BidirectionalComposition": "structattn.models.characters.composition",
-        "Composition": "structattn.models.characters.composition",
-        "ForwardComposition": "structattn.models.characters.composition",
+        "BidirectionalComposition": "structattn.models.characters.embedding",
+        "Composition": "structattn.models.characters.embedding",
+        "ForwardComposition": "structattn.models.characters.embedding",
         "SpelledEmbedding": "structattn.models.characters.embedding",
         "SpellingDecoder": "structattn.models.characters.spelling",
         "SpellingState": "structattn.models.characters.spelling",

@@ -1,17 +1,152 @@
-"""Token embeddings, some of which are composed from spellings."""
+"""Words composed of their characters: the LSTM of the C2W paper, and CNNs with highways."""
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from structattn.models.characters.composition import Composition
+from structattn.models.lstm import apply_lstm
 from structattn.operators.common.dropout import dropout
-from structattn.support.special_tokens import CLASS_OFFSET
+from structattn.support.special_tokens import CLASS_OFFSET, PAD
+
+
+class CoupledLstm(nn.Module):
+    """An LSTM with peepholes and coupled gates (Ling et al. 2015): one layer, batch first, called like torch's.
+
+        i_t = sigmoid(W_i x_t + U_i h_{t-1} + p_i * c_{t-1} + b_i)
+        c_t = (1 - i_t) * c_{t-1} + i_t * tanh(W_c x_t + U_c h_{t-1} + b_c)
+        o_t = sigmoid(W_o x_t + U_o h_{t-1} + p_o * c_t + b_o)
+        h_t = o_t * tanh(c_t)
+
+    Peepholes are diagonal: one weight per hidden unit.
+
+    Args:
+        inputs: size of the inputs.
+        hidden_size: of the state.
+    """
+
+    def __init__(self, inputs: int, hidden_size: int) -> None:
+        super().__init__()
+        self.input, self.recurrent = (
+            nn.Linear(inputs, 3 * hidden_size),
+            nn.Linear(hidden_size, 3 * hidden_size, bias=False),
+        )
+        self.peepholes = nn.Parameter(torch.zeros(2, hidden_size))
+
+    def forward(
+        self, x: Float[Tensor, "batch time inputs"]
+    ) -> tuple[Float[Tensor, "batch time units"], Float[Tensor, "batch units"]]:
+        """Return the states h of all steps and the last c, starting from zeros."""
+        input_peephole, output_peephole = self.peepholes
+        hidden = cell = x.new_zeros(x.shape[0], self.recurrent.in_features)
+        states = []
+        for gates in self.input(x).unbind(1):
+            for_input, for_cell, for_output = (gates + self.recurrent(hidden)).chunk(3, dim=1)
+            opened = torch.sigmoid(for_input + input_peephole * cell)
+            cell = cell + opened * (torch.tanh(for_cell) - cell)
+            hidden = torch.sigmoid(for_output + output_peephole * cell) * torch.tanh(cell)
+            states.append(hidden)
+        return torch.stack(states, dim=1), cell
+
+
+@runtime_checkable
+class Composition(Protocol):
+    """A map from spellings to word embeddings; equal spellings have equal embeddings."""
+
+    def __call__(self, spellings: Int[Tensor, "words characters"]) -> Float[Tensor, "words d_model"]:
+        """Return the embeddings of spellings ``<bos> c1 .. cm <eos>``, padded with <pad>."""
+        ...
+
+
+class BidirectionalComposition(nn.Module):
+    """C2W: e_w = D^f s^f_m + D^b s^b_0 + b_d (Ling et al. 2015).
+
+    s^f_m and s^b_0 are the last states of a forward and a backward LSTM over the characters, including the boundary
+    marks; both start from zeros.
+
+    Cost: two LSTM steps for each character of the longest word, for each word.
+
+    Args:
+        characters: size of the character vocabulary, special tokens included.
+        d_model: size of word embeddings.
+        character_embedding_size: size of character embeddings.
+        hidden_size: of each LSTM.
+        coupled: use LSTMs with peepholes and coupled gates, as in the paper, instead of torch's.
+    """
+
+    def __init__(
+        self,
+        characters: int,
+        d_model: int,
+        character_embedding_size: int = 50,
+        hidden_size: int = 150,
+        coupled: bool = False,
+    ) -> None:
+        super().__init__()
+        self.table = nn.Embedding(characters, character_embedding_size)
+        lstm = CoupledLstm if coupled else _lstm
+        self.forwards, self.backwards = (
+            lstm(character_embedding_size, hidden_size),
+            lstm(character_embedding_size, hidden_size),
+        )
+        self.output = nn.Linear(2 * hidden_size, d_model)  # D^f and D^b, concatenated
+
+    def forward(self, spellings: Int[Tensor, "words characters"]) -> Float[Tensor, "words d_model"]:
+        """Return the embedding of each word."""
+        lengths = (spellings != PAD).sum(1)
+        reversed_spellings = spellings.gather(1, (lengths[:, None] - 1 - _positions(spellings)).clamp(min=0))
+        ends = [
+            _last_state(_hidden_states(lstm, self.table(order)), lengths)
+            for lstm, order in ((self.forwards, spellings), (self.backwards, reversed_spellings))
+        ]
+        vectors: Tensor = self.output(torch.cat(ends, dim=1))
+        return vectors
+
+
+class ForwardComposition(nn.Module):
+    """The last state of the top layer of a forward LSTM over the characters (Luong & Manning 2016).
+
+    It starts from zeros, not from the context, so that each distinct word of a batch is composed once.
+
+    Args:
+        characters: size of the character vocabulary, special tokens included.
+        d_model: size of word embeddings and of each layer.
+        character_embedding_size: size of character embeddings.
+        num_layers: of the LSTM.
+    """
+
+    def __init__(self, characters: int, d_model: int, character_embedding_size: int = 50, num_layers: int = 2) -> None:
+        super().__init__()
+        self.table = nn.Embedding(characters, character_embedding_size)
+        self.forwards = _lstm(character_embedding_size, d_model, num_layers)
+
+    def forward(self, spellings: Int[Tensor, "words characters"]) -> Float[Tensor, "words d_model"]:
+        """Return the embedding of each word."""
+        return _last_state(_hidden_states(self.forwards, self.table(spellings)), (spellings != PAD).sum(1))
+
+
+def _lstm(inputs: int, hidden_size: int, num_layers: int = 1) -> nn.LSTM:
+    return nn.LSTM(inputs, hidden_size, num_layers, batch_first=True)
+
+
+def _hidden_states(lstm: nn.LSTM | CoupledLstm, x: Tensor) -> Tensor:
+    return (apply_lstm(lstm, x) if isinstance(lstm, nn.LSTM) else lstm(x))[0]
+
+
+def _positions(spellings: Tensor) -> Tensor:
+    return torch.arange(spellings.shape[1], device=spellings.device)
+
+
+def _last_state(
+    states: Float[Tensor, "words characters units"], lengths: Int[Tensor, " words"]
+) -> Float[Tensor, "words units"]:
+    """Return the state after each word's last character, before any padding."""
+    last = (lengths - 1)[:, None, None].expand(-1, -1, states.shape[2])
+    return states.gather(1, last)[:, 0]
 
 
 class SpelledEmbedding(nn.Module):

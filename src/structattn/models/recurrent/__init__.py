@@ -7,9 +7,8 @@ from structattn.support.imports import lazy_exports
 if TYPE_CHECKING:
     from structattn.models.recurrent.deep import DeepRecurrence
     from structattn.models.recurrent.initialization import initialize_recurrent
-    from structattn.models.recurrent.inputs import OneHot
     from structattn.models.recurrent.language_model import RecurrentLanguageModel, RecurrentLanguageModelState
-    from structattn.models.recurrent.recurrence import Recurrence
+    from structattn.models.recurrent.recurrence import OneHot, Recurrence
 
 __all__ = [
     "DeepRecurrence",
@@ -24,7 +23,7 @@ __getattr__, __dir__ = lazy_exports(
     __name__,
     {
         "DeepRecurrence": "structattn.models.recurrent.deep",
-        "OneHot": "structattn.models.recurrent.inputs",
+        "OneHot": "structattn.models.recurrent.recurrence",
         "Recurrence": "structattn.models.recurrent.recurrence",
         "RecurrentLanguageModel": "structattn.models.recurrent.language_model",
         "RecurrentLanguageModelState": "structattn.models.recurrent.language_model",

@@ -12,8 +12,8 @@ from structattn.operators.common.checks import mask_padding
 from structattn.operators.common.dropout import checked_rate, dropout
 from structattn.operators.common.implementation import Implementation
 from structattn.operators.stack_rnn import Cell, RecurrentStack, gate_factor
-from structattn.operators.stack_rnn.cells import next_hidden
 from structattn.operators.stack_rnn.stack_states import StackState, empty_stack
+from structattn.operators.stack_rnn.stacks import next_hidden
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,25 @@
-"""Derivatives of operators at torch's Autograd dispatch key: reverse mode by kernels, forward mode by definitions.
-
-``torch.library.register_autograd`` supports neither ``torch.func`` nor tangents: it raises an error under the one, and
-drops the others.
-"""
+"""Derivatives of operators under autograd, function transforms and ``torch.compile``."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 from torch._C._functorch import TransformType, get_interpreter_stack
 from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def constant_when_compiled(function: _Function) -> _Function:
+    """Let ``torch.compile`` call the function while it traces, and keep its result as a constant.
+
+    The same mark as by ``torch.compiler.assume_constant_result``, which would import the compiler: two seconds.
+    """
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
+
 
 Rule = Callable[..., Any]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from structattn.operators.common.compilation import constant_when_compiled
+from structattn.operators.common.differentiation import constant_when_compiled
 
 
 @functools.cache

@@ -5,7 +5,7 @@ from typing import Literal
 
 import torch
 
-from structattn.operators.common.compilation import constant_when_compiled
+from structattn.operators.common.differentiation import constant_when_compiled
 from structattn.operators.common.gpu import why_no_gpu_kernel
 from structattn.operators.common.kernels import compiled_kernels
 from structattn.support.errors import ImplementationUnavailableError

@@ -1,4 +1,4 @@
-// Working memory of a kernel.
+// Working memory of a kernel, and huge pages for large tables.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,18 @@
 #include <memory>
 #include <new>
 
-#include "common/huge_pages.h"
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
+// Asks for huge pages, which save faults and translations of addresses. It is a hint; elsewhere nothing is done.
+inline void advise_huge_pages([[maybe_unused]] uintptr_t address, [[maybe_unused]] int64_t bytes) {
+#if defined(__linux__)
+    constexpr uintptr_t huge = uintptr_t(1) << 21;
+    const uintptr_t begin = (address + huge - 1) / huge * huge, end = (address + bytes) / huge * huge;
+    if (begin < end) madvise(reinterpret_cast<void *>(begin), end - begin, MADV_HUGEPAGE);
+#endif
+}
 
 // Memory that a thread reuses, because fresh pages cost as much as the arithmetic. It is uninitialized and aligned to
 // cache lines. Each thread has one per Purpose.

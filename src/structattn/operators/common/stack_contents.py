@@ -1,11 +1,32 @@
-"""What lies on a stack after each step, at each depth from the top."""
+"""Contents of stacks as weighted sums in which hidden NaN and infinite values do not propagate."""
 
 from dataclasses import dataclass, replace
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
+
+from structattn.operators.common.differentiation import transforms_active
+
+
+def weighted_sum(
+    weights: Float[Tensor, "*batch queries keys"],
+    visible: Bool[Tensor, "*batch queries keys"],
+    values: Float[Tensor, "*batch keys size"],
+) -> Float[Tensor, "*batch queries size"]:
+    """Return sum_s w_ts v_s; a NaN or infinite value gives NaN, but only for the queries to which it is visible.
+
+    0 * NaN is NaN in a matrix product, so values that are not finite are replaced by zeros before and restored
+    where they are visible; if all values are finite, that second product is skipped where their content can be read.
+    Cost: O(B * T * S * d).
+    """
+    finite = values.isfinite()
+    readable = values.device.type == "cpu" and not torch.compiler.is_compiling() and not transforms_active()
+    if readable and bool(finite.all()):
+        return weights @ values
+    broken = visible.to(values.dtype) @ (~finite).to(values.dtype) > 0
+    return (weights @ torch.where(finite, values, 0)).masked_fill(broken, torch.nan)
 
 
 @dataclass(frozen=True)

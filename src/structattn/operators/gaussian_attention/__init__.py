@@ -8,8 +8,7 @@ from torch import Tensor
 
 from structattn.operators.common.checks import checked_two_lengths, computing_precision, inside, require_shape
 from structattn.operators.common.implementation import Implementation, chosen_implementation
-from structattn.operators.gaussian_attention.band import band
-from structattn.operators.gaussian_attention.cpu import gaussian_attention_cpu
+from structattn.operators.gaussian_attention.cpu import band, gaussian_attention_cpu
 from structattn.operators.gaussian_attention.gaussians import Gaussians, Kernel
 from structattn.operators.gaussian_attention.reference import Rows, dense_weights, gaussian_attention_reference
 

@@ -1,16 +1,63 @@
-"""Gaussian attention by the compiled CPU kernel: a banded product, linear in the values.
+"""Gaussian attention by compiled kernels over a band of keys, for sequences and for rows of a cache."""
 
-Forward and backward are each the gradient of the other, so the second derivative exists.
-"""
-
+import dataclasses
 from typing import Any
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from structattn.operators.common.batching import Batching
-from structattn.operators.common.kernels import contiguous_rows, kernel_for, kernel_module, strided_view
-from structattn.operators.common.registration import register
+from structattn.operators.common.checks import integer_lengths, require_row_indices, require_shape
+from structattn.operators.common.kernels import can_index_rows, contiguous_rows, kernel_for, kernel_module, strided_view
+from structattn.operators.common.registration import Batching, register
+from structattn.operators.gaussian_attention.gaussians import Gaussians
+from structattn.operators.gaussian_attention.reference import Rows, weights_of
+
+Band = tuple[Float[Tensor, "#batch heads #queries taps"], Int[Tensor, "#batch heads queries"]]
+
+
+def band(heads: Gaussians, rows: Rows) -> Band:
+    """Return the weights of each query's band and the index of its first key; all other weights are zero.
+
+    A band is centred at round(f(i)) and 2 * radius + 1 keys wide. If all queries have the same weights,
+    there is one row.
+    """
+    same = heads.ratio == 1 and not heads.normalize
+    return _band_of_all(heads, rows) if same else _bands(heads, rows)
+
+
+def _band_of_all(heads: Gaussians, rows: Rows) -> Band:
+    """Return one row for all queries, that of query 0; the kernel skips keys outside of the sequence.
+
+    From one query to the next the band moves by one key. Cost: O(H * K + T).
+    """
+    radius = heads.radius(rows.dtype)
+    distances = max(0, rows.queries + rows.keys - 1)  # as many as there are between all queries and all keys
+    relative = rows.first - rows.first_key + torch.arange(rows.queries, device=rows.device)
+    if 2 * radius + 1 <= distances:
+        count, start = 2 * radius + 1, torch.floor(heads.centres(0, 1, rows.device)[1] + 0.5).long() - radius
+    else:
+        earliest = rows.first_key - (rows.first + rows.queries - 1)
+        count, start = distances, torch.full((len(heads.offsets), 1), earliest, device=rows.device)
+    everywhere = dataclasses.replace(rows, queries=1, keys=2**40, first=0, first_key=0, ends=None)
+    return weights_of(heads, everywhere, start[None], count), start[None] + relative
+
+
+def _bands(heads: Gaussians, rows: Rows) -> Band:
+    """Return a row for each query, with bands shifted into the sequence, so that they contain the nearest keys.
+
+    The ends of sequences matter to normalised weights only: otherwise one table serves all. Cost: O(B * H * T * K),
+    with B = 1 where one table serves.
+    """
+    if not heads.normalize:
+        rows = dataclasses.replace(rows, ends=None)
+    radius = heads.radius(rows.dtype)
+    count = min(2 * radius + 1, rows.keys)
+    whole, rest = heads.centres(rows.first, rows.queries, rows.device)
+    wanted = whole + torch.floor(rest + 0.5).long() - radius - rows.first_key
+    starts = torch.minimum(wanted, rows.ends_seen(heads.causal) - count).clamp(min=0)
+    return weights_of(heads, rows, starts, count), starts
+
 
 _BAND = ("weights", "starts")
 _BATCHING = Batching(broadcast=_BAND)
@@ -132,3 +179,40 @@ def gaussian_attention_indexed_cpu(
     band = (weights, starts, None, memory_lengths)
     _run("stored", row_indices.shape[1], values, outputs, views, band, row_indices.data_ptr(), len(values))
     return outputs
+
+
+def gaussian_attention_indexed(
+    values: Float[Tensor, "rows heads size"],
+    row_indices: Int[Tensor, "batch source"],
+    heads: Gaussians,
+    *,
+    first: int,
+    memory_lengths: Int[Tensor, " batch"] | None = None,
+) -> Float[Tensor, "batch heads 1 size"]:
+    """``gaussian_attention`` of one query per sequence; value s of sequence b is row ``row_indices[b, s]``.
+
+    Rows are not copied. Not differentiable. Cost: O(B * H * K * d) time, K the number of keys with nonzero weight.
+
+    Args:
+        values: (N, H, d).
+        row_indices: (B, S), from 0 to N - 1.
+        heads: the other arguments of ``gaussian_attention``.
+        first: the position of the query, where the first row has position 0.
+        memory_lengths: the number of valid rows of each sequence; None: all.
+
+    Returns:
+        The readings (B, H, 1, d).
+
+    Raises:
+        ValueError: shapes, dtypes or lengths do not fit.
+        IndexError: a row index is not one of 0 to N - 1.
+        RuntimeError: ``can_index_rows`` is false.
+    """
+    require_shape("values", values, (None, len(heads.offsets), None), "(N, H, d) with one head for each offset")
+    require_row_indices(row_indices)
+    if not can_index_rows(values):
+        raise RuntimeError("gaussian_attention_indexed needs the compiled CPU kernel, and has no gradient")
+    batch, keys = row_indices.shape
+    ends = integer_lengths(memory_lengths, batch, values.device, "memory_lengths")
+    rows = Rows(1, keys, first, 0, ends, values.dtype, values.device)
+    return gaussian_attention_indexed_cpu(values, row_indices, *band(heads, rows), ends)

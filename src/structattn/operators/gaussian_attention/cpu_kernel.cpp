@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "common/kernels.h"
-#include "common/lengths.h"
 #include "common/rows.h"
 
 namespace {

@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from structattn.operators.common.checks import checked_two_lengths, computing_precision, inside, require_shape
-from structattn.operators.common.weighted_sum import weighted_sum
+from structattn.operators.common.stack_contents import weighted_sum
 from structattn.operators.hard_attention.gumbel_softmax import gumbel_noise, gumbel_softmax
 from structattn.operators.hard_attention.reference import hard_weights
 

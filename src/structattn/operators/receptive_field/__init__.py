@@ -8,8 +8,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from structattn.operators.common.checks import checked_lengths, checked_range, inside, require_shape
-from structattn.operators.receptive_field.recursion import Union, hard_step, relaxed_step
-from structattn.operators.receptive_field.size import receptive_field_size
+from structattn.operators.receptive_field.recursion import Union, hard_step, receptive_field_size, relaxed_step
 
 __all__ = ["DecoderReceptiveFields", "decoder_receptive_fields", "receptive_field", "receptive_field_size"]
 

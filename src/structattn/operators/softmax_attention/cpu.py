@@ -8,10 +8,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from structattn.operators.common.batching import Batching
 from structattn.operators.common.checks import integer_lengths, require_alike, require_shape
 from structattn.operators.common.kernels import can_index_rows, contiguous_rows, kernel_for, kernel_module, strided_view
-from structattn.operators.common.registration import refuse_double_backward, register
+from structattn.operators.common.registration import Batching, refuse_double_backward, register
 from structattn.operators.softmax_attention.reference import Visibility, softmax_attention_reference
 
 _BATCHING = Batching(second=("ends",), broadcast=("bias",), by_position=("seed",))

@@ -7,7 +7,7 @@
 #include <array>
 
 #include "common/kernels.h"
-#include "common/lengths.h"
+#include "common/rows.h"
 #include "softmax_attention/head.h"
 
 namespace {

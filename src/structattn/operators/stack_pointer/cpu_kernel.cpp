@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "common/kernels.h"
-#include "common/lengths.h"
+#include "common/rows.h"
 #include "common/scratch.h"
 #include "stack_pointer/map.h"
 #include "stack_pointer/product.h"

@@ -8,7 +8,7 @@ from torch import Tensor
 from structattn.operators.common.checks import inside
 from structattn.operators.common.gpu import gpu_kernels, launch, power_of_two, require_addressable
 from structattn.operators.common.registration import refuse_double_backward, register
-from structattn.operators.common.weighted_sum import weighted_sum
+from structattn.operators.common.stack_contents import weighted_sum
 from structattn.operators.stack_pointer.cpu import (
     empty_map,
     empty_map_gradient,

@@ -8,12 +8,11 @@ from torch import Tensor
 
 from structattn.operators.common.checks import checked_lengths, computing_precision, integer_lengths, require_shape
 from structattn.operators.common.implementation import Implementation, chosen_implementation
-from structattn.operators.stack_rnn.cells import Cell, gate_factor
 from structattn.operators.stack_rnn.cpu import encoded, stack_rnn_cpu
 from structattn.operators.stack_rnn.reference import StackRnnState, stack_rnn_reference
 from structattn.operators.stack_rnn.reference import initial_state as stack_rnn_initial_state
 from structattn.operators.stack_rnn.reference import step as stack_rnn_step
-from structattn.operators.stack_rnn.stacks import RecurrentStack
+from structattn.operators.stack_rnn.stacks import Cell, RecurrentStack, gate_factor
 
 __all__ = [
     "Cell",

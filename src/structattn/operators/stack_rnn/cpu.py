@@ -10,12 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from structattn.operators.common.batching import Batching
 from structattn.operators.common.kernels import kernel_for
-from structattn.operators.common.registration import refuse_double_backward, register
+from structattn.operators.common.registration import Batching, refuse_double_backward, register
 from structattn.operators.nondeterministic_stack.cpu import kernel_window as _limit
-from structattn.operators.stack_rnn.cells import CELLS, Cell
-from structattn.operators.stack_rnn.stacks import PUSHED, STACKS, RecurrentStack
+from structattn.operators.stack_rnn.stacks import CELLS, PUSHED, STACKS, Cell, RecurrentStack
 
 Forward = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 _BATCHING = Batching(shared=("recurrent", "heads", "bias", "bottom"))

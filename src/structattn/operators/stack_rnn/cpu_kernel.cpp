@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "common/kernels.h"
-#include "common/lengths.h"
+#include "common/rows.h"
 #include "stack_rnn/network.h"
 #include "stack_rnn/nondeterministic_lanes.h"
 #include "stack_rnn/stacks.h"

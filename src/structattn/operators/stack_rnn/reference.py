@@ -17,9 +17,8 @@ from torch.nn import functional as F
 
 from structattn.operators.common.checks import inside
 from structattn.operators.common.implementation import Implementation
-from structattn.operators.stack_rnn.cells import Cell, next_hidden
 from structattn.operators.stack_rnn.stack_states import StackState, empty_stack
-from structattn.operators.stack_rnn.stacks import RecurrentStack
+from structattn.operators.stack_rnn.stacks import Cell, RecurrentStack, next_hidden
 
 
 @dataclass(frozen=True)

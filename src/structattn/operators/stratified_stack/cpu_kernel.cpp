@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "common/kernels.h"
-#include "common/lengths.h"
+#include "common/rows.h"
 #include "common/scratch.h"
 #include "stratified_stack/steps.h"
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "common/kernels.h"
-#include "common/lengths.h"
+#include "common/rows.h"
 #include "common/scratch.h"
 #include "superposition_stack/tile.h"
 

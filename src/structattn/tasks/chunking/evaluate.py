@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from structattn.runs.analyses import write_analysis
+from structattn.runs.store import write_analysis
 from structattn.support.errors import DataError
 from structattn.support.progress import progress
 from structattn.support.seeds import derived_seed, numpy_generator

@@ -15,18 +15,17 @@ from structattn.decoding import map_in_batches, pad_sequences
 from structattn.models import EncoderDecoder
 from structattn.models.block import HiddenStates
 from structattn.models.embedding import TwoStreamEmbedding
-from structattn.settings.model import reads_bos
-from structattn.settings.positions import max_positions
-from structattn.settings.tasks import MASKED_LANGUAGE_MODELING
+from structattn.settings.embeddings import max_positions
+from structattn.settings.run import MASKED_LANGUAGE_MODELING
 from structattn.settings.training import StreamBatches
+from structattn.settings.transformer import reads_bos
 from structattn.support.errors import DataError
 from structattn.support.special_tokens import BOS, EOS
 from structattn.tasks.loaded import LoadedRun
 from structattn.tasks.translation.predictions import spelled_source
-from structattn.text.batching.unknown_words import unknown_words_of_lines
-from structattn.text.folders.text_tokenizer import TextTokenizer
+from structattn.text.batching.corruption import unknown_words_of_lines
+from structattn.text.folders.text_tokenizer import TextTokenizer, word_ids
 from structattn.text.tokenization.tokenizers import SymbolTokenizer, TextError, Tokenizer, split_line
-from structattn.text.words import word_ids
 
 BATCH_TOKENS = 8192
 """The padded size of a batch of sentences."""

@@ -22,8 +22,7 @@ from structattn.decoding import (
 from structattn.support.errors import UsageError
 from structattn.support.seeds import derived_seed
 from structattn.tasks.language_modeling.prompts import EncodedText, TextEncoder
-from structattn.tasks.loaded import LoadedRun
-from structattn.tasks.streams import TEXTS
+from structattn.tasks.loaded import TEXTS, LoadedRun
 from structattn.text.lines import warn_of_unknown_tokens
 
 

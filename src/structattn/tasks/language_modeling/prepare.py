@@ -1,11 +1,6 @@
-"""Preparation of text for language modeling.
+"""Training of the tokenizer of a text from the counts of its words, characters or bytes."""
 
-The files are read twice: first to check every line and count symbols, so that nothing is written from text that is
-refused later, then to write. Both times worker processes split chunks of lines, and this process looks up the distinct
-symbols of each chunk. Memory holds the vocabulary and one chunk for each worker.
-"""
-
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -18,21 +13,73 @@ from structattn.support.files import sha256_of_file
 from structattn.support.processes import WorkerPool, worker_pool
 from structattn.support.progress import progress
 from structattn.support.special_tokens import UNK
-from structattn.tasks.language_modeling.blocks import cut_into_blocks
-from structattn.tasks.language_modeling.lines import count_chunk, encode_chunk, refuse_line, split_chunk, too_long
+from structattn.tasks.language_modeling.lines import (
+    count_chunk,
+    cut_into_blocks,
+    encode_chunk,
+    refuse_line,
+    split_chunk,
+    too_long,
+)
 from structattn.tasks.language_modeling.settings import TextSettings
-from structattn.tasks.language_modeling.tokenizer_training import train_tokenizer
 from structattn.text.folders.header import Kind
 from structattn.text.folders.text_statistics import LARGE_UNKNOWN_SHARE, STATISTICS, TextStatistics
 from structattn.text.folders.text_tokenizer import SPECIAL_TOKENS, TextTokenizer
 from structattn.text.folders.writing import require_empty_folder, source_entry, write_tokenized
 from structattn.text.reading import Notices, TextChunk, read_chunks
 from structattn.text.tokenization.encoding import BulkEncoder, EncodedLines
-from structattn.text.tokenization.pretrained_tokenizer import PretrainedTokenizer
+from structattn.text.tokenization.pretrained_tokenizer import PretrainedTokenizer, read_pretrained_tokenizer
 from structattn.text.tokenization.splitting import TextSize
-from structattn.text.tokenization.symbol_counts import SymbolCounts
-from structattn.text.tokenization.tokenizers import SymbolTokenizer
+from structattn.text.tokenization.subword_tokenizer import build_subword_tokenizers
+from structattn.text.tokenization.subword_training import (
+    SymbolCounts,
+    pretoken_counts,
+    pretokenizer,
+    train_subword_model,
+)
+from structattn.text.tokenization.tokenizers import SymbolTokenizer, choose_vocabulary
+from structattn.text.tokenization.unknown_classes import replace_rare_words, unknown_class
 from structattn.text.tokenization.vocabulary import UNKNOWN_SYMBOL
+
+
+def train_tokenizer(train: Mapping[str, int], held_out: Iterable[str], settings: TextSettings) -> TextTokenizer:
+    """Choose a vocabulary, train subwords, or read a pretrained tokenizer.
+
+    Args:
+        train: how often each symbol of the settings' unit occurs in the training text.
+        held_out: the symbols of the other texts.
+        settings: the kind of tokenizer.
+
+    Raises:
+        DataError: the pretrained tokenizer is missing or damaged.
+        UsageError: an optional library is not installed.
+    """
+    if settings.tokenizer is not None:
+        return TextTokenizer(read_pretrained_tokenizer(Path(settings.tokenizer)), settings.normalization)
+    if settings.subwords:
+        return _train_subwords(train, settings)
+    if settings.unknown_classes:
+        return _train_with_classes(train, held_out, settings)
+    vocabulary = choose_vocabulary(
+        settings.level, train, min_count=settings.min_count, max_symbols=settings.max_symbols, held_out=held_out
+    )
+    return TextTokenizer(SymbolTokenizer(settings.level, vocabulary), settings.normalization)
+
+
+def _train_with_classes(train: Mapping[str, int], held_out: Iterable[str], settings: TextSettings) -> TextTokenizer:
+    """Choose a vocabulary of words and classes; it has ``<unk>`` only if ``train`` lacks a class of ``held_out``."""
+    counts = replace_rare_words(train, max(2, settings.min_count))
+    others = (word if word in counts else unknown_class(word) for word in held_out)
+    vocabulary = choose_vocabulary("word", counts, max_symbols=settings.max_symbols, held_out=others)
+    return TextTokenizer(SymbolTokenizer("word", vocabulary, unknown_classes=True), settings.normalization)
+
+
+def _train_subwords(words: Mapping[str, int], settings: TextSettings) -> TextTokenizer:
+    pretokens = pretoken_counts(words, pretokenizer(settings.level, settings.marker))
+    model = train_subword_model(settings.level, pretokens, settings.vocabulary_size, settings.marker)
+    (tokenizer,) = build_subword_tokenizers(model, [pretokens], settings.min_count)
+    return TextTokenizer(tokenizer, settings.normalization)
+
 
 _CHUNK_BYTES: Final = 1 << 20
 _MAX_SUBWORD_WORDS: Final = 300_000  # training of byte-pair encoding takes 0.8 kB for each

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from structattn.models.protocols import CausalModel
-from structattn.settings.positions import max_positions
+from structattn.settings.embeddings import max_positions
 from structattn.support.errors import DataError
 from structattn.support.special_tokens import BOS, EOS
 from structattn.tasks.loaded import LoadedRun, cannot

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from structattn.support.errors import UsageError
 from structattn.text.folders.text_tokenizer import PRETRAINED, SUBWORD_LEVELS, TEXT_LEVELS, UNKNOWN_CLASSES
-from structattn.text.normalization import Normalization
+from structattn.text.lines import Normalization
 from structattn.text.tokenization.byte_pair_encoding import MARKERS
 
 MODES: Final = ("sentences", "stream")

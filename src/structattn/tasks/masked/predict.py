@@ -1,19 +1,22 @@
-"""Pseudo-log-probabilities of texts under masked language models."""
+"""Pseudo-log-probabilities and explanations of texts under masked language models."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from jaxtyping import Float
 
-from structattn.settings.model import reads_bos
-from structattn.settings.positions import max_positions
+from structattn.settings.embeddings import max_positions
+from structattn.settings.transformer import reads_bos
 from structattn.support.errors import DataError
-from structattn.support.special_tokens import EOS
-from structattn.tasks.loaded import LoadedRun
-from structattn.tasks.masked.scores import pseudo_log_likelihoods
+from structattn.support.special_tokens import BOS, EOS, PAD
+from structattn.tasks.language_modeling.predict import TextExplainer
+from structattn.tasks.loaded import TEXTS, LoadedRun
+from structattn.tasks.masked.batches import masked_examples
+from structattn.tasks.masked.evaluate import pseudo_log_likelihoods
 from structattn.tasks.scores import Score, score_of
-from structattn.tasks.streams import TEXTS
+from structattn.text.batching.sequences import Batch
 from structattn.text.lines import ids_of_lines, warn_of_unknown_tokens
 
 
@@ -61,3 +64,36 @@ class MaskedTextScorer:
         vocabulary, bos = self.run.prepared.vocabulary, reads_bos(self.run.settings.model)
         log_probs = pseudo_log_likelihoods(self.run.accelerated, tokens, vocabulary.size, bos, self.batch_size)
         return score_of(vocabulary.symbols, tokens[tokens != EOS].tolist(), log_probs.tolist(), self.per_token)
+
+
+_ROWS = 64  # masked copies of a text in one pass
+
+
+@dataclass(frozen=True)
+class MaskedExplainer(TextExplainer):
+    """Explains a masked language model on texts without masks; see ``Explainer``."""
+
+    def text(self, text: str, target: str | None, number: int) -> Batch:
+        """Return ``<bos> line 1 <eos> line 2 <eos> ...``, without ``<bos>`` if so trained; nothing is predicted."""
+        settings = self.run.settings
+        lines = ids_of_lines(self.run.prepared.tokenizer, settings, text, TEXTS, number)
+        ids = [BOS] * reads_bos(settings.model) + [token for line in lines for token in (*line, EOS)]
+        return self.batch(ids, [PAD] * len(ids), number)
+
+    def example(self, split: str, index: int) -> Batch:
+        """Return an example of a split without masks."""
+        return masked_examples(self.run.prepared, split, self.run.settings, 0).uncorrupted(np.array([index]))
+
+    def surprisal(self, batch: Batch) -> tuple[Float[np.ndarray, " time"], Float[np.ndarray, " time"]]:
+        """Return the tokens but ``<bos>`` and ``<eos>``, and -log p of each given all others.
+
+        Cost: as many forward passes of the text as it has tokens.
+        """
+        bos = reads_bos(self.run.settings.model)
+        tokens = batch.inputs[0].numpy()
+        targets = np.where(tokens == EOS, PAD, tokens)
+        targets[: int(bos)] = PAD
+        losses = np.full(len(targets), np.nan)
+        mask = self.run.prepared.vocabulary.size
+        losses[targets != PAD] = -pseudo_log_likelihoods(self.run.model, tokens[int(bos) :], mask, bos, _ROWS)
+        return targets, losses

@@ -11,7 +11,7 @@ from torch import Tensor
 from structattn.settings.run import RunSettings
 from structattn.tasks.losses import CROSS_ENTROPY, Criterion
 from structattn.tasks.masked.batches import MaskedExamples, masked_examples
-from structattn.tasks.masked.scores import masked_cross_entropy_sum, num_predicted, score_masked
+from structattn.tasks.masked.evaluate import masked_cross_entropy_sum, num_predicted, score_masked
 from structattn.tasks.task import Scores
 from structattn.text.batching.sequences import Batch, Indices
 from structattn.text.folders.prepared import PreparedFolder

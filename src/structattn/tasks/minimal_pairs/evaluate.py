@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from structattn.metrics.statistics import Proportion, wilson_interval
-from structattn.runs.analyses import write_analysis
+from structattn.runs.store import write_analysis
 from structattn.support.progress import progress, track
-from structattn.tasks.minimal_pairs.data import MinimalPair
-from structattn.tasks.minimal_pairs.sentences import SentenceScorer, Span
+from structattn.tasks.minimal_pairs.data import MinimalPair, SentenceScorer, Span
 
 Outcomes = Mapping[int, bool]
 """Index of a pair -> whether the acceptable member is strictly more likely; only of the pairs that are compared."""

@@ -1,12 +1,133 @@
-"""Tables of accuracy on BLiMP's minimal pairs, beside published systems (Warstadt et al. 2020, table 3)."""
+"""Tables of minimal pairs, beside the published accuracy on BLiMP (Warstadt et al. 2020, Table 3, erratum 2021).
+
+Accuracy by field is the mean over the paradigms of the field in the authors' summary file.
+"""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from structattn.report.figure import LineStyle
-from structattn.report.markup import MISSING, Markup, joined, stacked_table, tag
+from structattn.report.page import MISSING, Markup, joined, stacked_table, tag
 from structattn.report.runs import Run
-from structattn.tasks.minimal_pairs.published import PUBLISHED, Row, known_share, paradigm_rows, summary_rows
+
+PHENOMENA = (
+    "anaphor_agreement",
+    "argument_structure",
+    "binding",
+    "control_raising",
+    "determiner_noun_agreement",
+    "ellipsis",
+    "filler_gap_dependency",
+    "irregular_forms",
+    "island_effects",
+    "npi_licensing",
+    "quantifiers",
+    "subject_verb_agreement",
+)
+FIELDS = ("syntax", "morphology", "syntax_semantics", "semantics")
+
+
+@dataclass(frozen=True)
+class PublishedAccuracy:
+    """Accuracy of a system of the paper, in percent.
+
+    Args:
+        training: what it was trained on.
+        overall: the mean over the 67 paradigms.
+        phenomena: phenomenon -> mean over its paradigms.
+        fields: field -> mean over its paradigms; empty where not published.
+    """
+
+    training: str
+    overall: float
+    phenomena: Mapping[str, float]
+    fields: Mapping[str, float]
+
+
+def _published(training: str, overall: float, phenomena: str, fields: str = "") -> PublishedAccuracy:
+    values = map(float, phenomena.split()), map(float, fields.split())
+    by_field = dict(zip(FIELDS, values[1], strict=True)) if fields else {}
+    return PublishedAccuracy(training, overall, dict(zip(PHENOMENA, values[0], strict=True)), by_field)
+
+
+PUBLISHED: Mapping[str, PublishedAccuracy] = MappingProxyType(
+    {
+        "5-gram": _published(
+            "Gigaword, 3.1 billion tokens", 61.2,
+            "47.9 71.9 64.4 68.5 70.0 36.9 60.2 79.5 57.2 45.5 53.5 60.3", "61.5 65.4 62.0 50.9",
+        ),
+        "LSTM": _published(
+            "Wikipedia, 83 million tokens", 69.8,
+            "91.7 73.2 73.5 67.0 85.4 67.6 73.9 89.1 46.6 51.7 64.5 80.1", "64.8 84.7 64.9 62.2",
+        ),
+        "Transformer-XL": _published(
+            "WikiText-103, 103 million tokens", 69.6,
+            "94.1 72.2 74.7 71.5 83.0 77.2 66.6 78.2 48.4 55.2 69.3 76.0", "63.7 81.3 70.0 62.8",
+        ),
+        "GPT-2": _published(
+            "WebText, about 8 billion tokens", 83.0,
+            "99.3 81.8 80.9 81.9 95.8 89.3 81.3 91.9 72.7 76.8 79.0 86.4", "79.4 92.6 80.6 78.0",
+        ),
+        "human": _published(
+            "single annotators", 88.6,
+            "97.5 90.0 87.3 83.9 92.2 85.0 86.9 97.0 84.9 88.1 86.6 90.9",
+        ),
+    }
+)  # fmt: skip
+"""System -> its accuracy."""
+
+
+Accuracy = Mapping[str, Any]  # a MinimalPairAccuracy as a mapping
+
+
+class Row(NamedTuple):
+    """Accuracy on a group of pairs.
+
+    Args:
+        name: of the group.
+        runs: accuracy of each run; None where it was not scored on such pairs.
+        published: system -> accuracy in percent.
+    """
+
+    name: str
+    runs: tuple[Accuracy | None, ...]
+    published: Mapping[str, float]
+
+
+def summary_rows(results: Sequence[Mapping[str, Any]]) -> list[Row]:
+    """Return all pairs, then each field and each phenomenon, those of BLiMP first.
+
+    Args:
+        results: ``BlimpScores`` of each run as a mapping.
+    """
+    rows = [Row("all", tuple(each["overall"] for each in results), {s: of.overall for s, of in PUBLISHED.items()})]
+    for group, known in (("fields", FIELDS), ("phenomena", PHENOMENA)):
+        names = dict.fromkeys((*known, *(name for each in results for name in each[group])))
+        for name in names:
+            found = tuple(each[group].get(name) for each in results)
+            published = {s: getattr(of, group)[name] for s, of in PUBLISHED.items() if name in getattr(of, group)}
+            if any(found):
+                rows.append(Row(name, found, published))
+    return rows
+
+
+def paradigm_rows(results: Sequence[Mapping[str, Any]]) -> dict[str, list[Row]]:
+    """Return the paradigms of each phenomenon: phenomenon -> rows, both in alphabetical order."""
+    phenomena = {paradigm: name for each in results for paradigm, name in each["phenomenon_of"].items()}
+    rows: dict[str, list[Row]] = {name: [] for name in sorted(set(phenomena.values()))}
+    for paradigm in sorted(phenomena):
+        found = tuple(each["paradigms"].get(paradigm) for each in results)
+        rows[phenomena[paradigm]].append(Row(paradigm, found, {}))
+    return rows
+
+
+def known_share(accuracy: Accuracy) -> float:
+    """Return the share of the pairs without ``<unk>``."""
+    known = accuracy["known"]
+    return known["trials"] / accuracy["sentence"]["trials"] if known else 0.0
+
 
 Scored = Sequence[tuple[Run, LineStyle, Mapping[str, Any]]]
 
@@ -26,9 +147,11 @@ def blimp_section(runs: Sequence[tuple[Run, LineStyle]]) -> Markup:
         return Markup("")
     results = [found for *_, found in scored]
     names = [run.name for run, *_ in scored]
-    groups = stacked_table(["group", *names, *PUBLISHED], [_row(row, [*PUBLISHED]) for row in summary_rows(results)])
+    groups = stacked_table(
+        ["group", *names, *PUBLISHED], [_table_row(row, [*PUBLISHED]) for row in summary_rows(results)]
+    )
     paradigms = [
-        joined(tag("h4", phenomenon), stacked_table(["paradigm", *names], [_row(row) for row in rows]))
+        joined(tag("h4", phenomenon), stacked_table(["paradigm", *names], [_table_row(row) for row in rows]))
         for phenomenon, rows in paradigm_rows(results).items()
     ]
     training = ", ".join(f"{name}: {system.training}" for name, system in PUBLISHED.items())
@@ -41,7 +164,7 @@ def blimp_section(runs: Sequence[tuple[Run, LineStyle]]) -> Markup:
     )  # fmt: skip
 
 
-def _row(row: Row, systems: Sequence[str] = ()) -> list[Markup]:
+def _table_row(row: Row, systems: Sequence[str] = ()) -> list[Markup]:
     published = [f"{row.published[system]:.1f}" if system in row.published else MISSING for system in systems]
     return [
         tag("th", row.name, scope="row"),

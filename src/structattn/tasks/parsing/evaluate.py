@@ -6,11 +6,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from structattn.metrics.bracketing import Bracket, BracketingScores, bracketing_scores, unlabelled
-from structattn.runs.analyses import write_analysis
+from structattn.runs.store import write_analysis
 from structattn.support.progress import progress
 from structattn.tasks.loaded import LoadedRun
 from structattn.tasks.parsing.predict import Parser
-from structattn.tasks.parsing.reading import read_trees
+from structattn.tasks.parsing.prepare import read_trees
 from structattn.tasks.parsing.trees import Span, brackets_of, branching_brackets, leaves_of
 from structattn.text.reading import Notices
 

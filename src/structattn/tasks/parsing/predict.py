@@ -6,10 +6,9 @@ from pathlib import Path
 
 from structattn.settings.evaluation import EvaluationSettings
 from structattn.support.errors import UsageError
-from structattn.tasks.loaded import LoadedRun, Prediction
+from structattn.tasks.loaded import TEXTS, LoadedRun, Prediction
 from structattn.tasks.parsing.prepare import TREE_TAGS
 from structattn.tasks.parsing.trees import Repaired, bracketed, repair
-from structattn.tasks.streams import TEXTS
 from structattn.tasks.translation.predict import SOURCE_LINES, Translator
 from structattn.tasks.translation.translators import make_translator
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from structattn.report.figure import LineStyle
-from structattn.report.markup import Markup, joined, percent, points, table, tag
+from structattn.report.page import Markup, joined, percent, points, table, tag
 from structattn.report.runs import Run
 from structattn.report.tables import swatch
 

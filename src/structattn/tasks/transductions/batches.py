@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from structattn.settings.model import reads_bos
 from structattn.settings.run import RunSettings
+from structattn.settings.transformer import reads_bos
 from structattn.support.errors import DataError
 from structattn.support.seeds import numpy_generator
 from structattn.support.special_tokens import BOS, PAD

@@ -15,7 +15,7 @@ from structattn.support.errors import SettingsError
 from structattn.tasks.losses import CROSS_ENTROPY, Criterion
 from structattn.tasks.task import Scores
 from structattn.tasks.transductions.batches import Form, TransductionData, batch_of, form_of, transduction_data
-from structattn.tasks.transductions.scores import scores_from_counts, split_counts
+from structattn.tasks.transductions.evaluate import scores_from_counts, split_counts
 from structattn.text.batching.sequences import Batch, Indices
 from structattn.text.folders.prepared import PreparedFolder
 

@@ -14,9 +14,16 @@ from structattn.support.errors import DataError
 from structattn.tasks.language_modeling.evaluate import language_modeling_scores
 from structattn.tasks.loaded import LoadedRun
 from structattn.tasks.scores import SplitScores, TransformationScores
-from structattn.tasks.transformations.lexicon import part_of_speech
 from structattn.tasks.transformations.predict import Answerer, LogProbs, language_model_answers, pair_answers
-from structattn.tasks.transformations.rules import MODIFIERS, TRANSFORMATIONS, Pair, Transformation, Words, main_verb
+from structattn.tasks.transformations.rules import (
+    MODIFIERS,
+    TRANSFORMATIONS,
+    Pair,
+    Transformation,
+    Words,
+    main_verb,
+    part_of_speech,
+)
 from structattn.tasks.translation.evaluate import translation_scores
 from structattn.text.folders.prepared import PreparedFolder
 

@@ -20,7 +20,7 @@ from structattn.decoding import (
 )
 from structattn.models import EncoderDecoder, LanguageModel, MaskedLanguageModel, RecurrentLanguageModel
 from structattn.models.mode import evaluating
-from structattn.settings.positions import max_positions
+from structattn.settings.embeddings import max_positions
 from structattn.support.errors import UsageError
 from structattn.support.progress import progress
 from structattn.support.seeds import derived_seed
@@ -28,9 +28,8 @@ from structattn.support.special_tokens import BOS
 from structattn.tasks.language_modeling.evaluate import line_token_losses
 from structattn.tasks.language_modeling.generator import GenerationSettings, TextGenerator
 from structattn.tasks.language_modeling.prompts import TextEncoder
-from structattn.tasks.loaded import LoadedRun, Prediction, Predictor
+from structattn.tasks.loaded import TEXTS, LoadedRun, Prediction, Predictor
 from structattn.tasks.losses import token_losses
-from structattn.tasks.streams import TEXTS
 from structattn.tasks.transformations.rules import Pair, Words
 from structattn.tasks.translation.pairs import EncodedPair, PairEncoder
 from structattn.tasks.translation.predictions import predictions, spelled_source, translation_model

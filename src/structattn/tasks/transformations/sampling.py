@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from structattn.tasks.transformations.lexicon import (
+from structattn.tasks.transformations.rules import (
     AUXILIARIES,
     DETERMINERS,
     INTRANSITIVE,
@@ -21,11 +21,15 @@ from structattn.tasks.transformations.lexicon import (
     NUMBER,
     PAST,
     PREPOSITIONS,
+    RELATIVE_CLAUSES,
     RELATIVIZERS,
     TRANSITIVE,
     Number,
+    Pair,
+    Transformation,
+    Words,
+    parse,
 )
-from structattn.tasks.transformations.rules import RELATIVE_CLAUSES, Pair, Transformation, Words, parse
 
 INTRANSITIVE_VERB: Final = "intransitive"
 

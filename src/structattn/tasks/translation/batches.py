@@ -7,10 +7,10 @@ import numpy as np
 from structattn.settings.training import PairBatches
 from structattn.support.errors import DataError
 from structattn.support.seeds import derived_seed
+from structattn.text.batching.corruption import SubwordDropout
 from structattn.text.batching.pairs import LimitedSide, PairBatch, make_pair_batch, pair_token_batches
 from structattn.text.batching.sequences import Indices
-from structattn.text.batching.subword_dropout import SubwordDropout
-from structattn.text.folders.pairs import Pairs
+from structattn.text.folders.parallel import Pairs
 from structattn.text.folders.prepared import PreparedFolder
 
 

@@ -11,8 +11,8 @@ from jaxtyping import Float, Int64
 from numpy.typing import NDArray
 
 from structattn.metrics.translation import BleuStatistics, PairedDifference, bleu_statistics, compare_systems
-from structattn.runs.analyses import analysis_path, hypotheses_path, read_translations, write_analysis
 from structattn.runs.folder import RunFolder, existing_run
+from structattn.runs.store import analysis_path, hypotheses_path, read_translations, write_analysis
 from structattn.support.errors import DataError, UsageError
 from structattn.support.files import sha256_of_file
 from structattn.support.json_files import read_json

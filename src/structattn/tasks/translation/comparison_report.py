@@ -17,10 +17,10 @@ from structattn.report.figure import (
     legend_above,
     new_figure,
 )
-from structattn.report.markup import MISSING, Markup, joined, table, tag
+from structattn.report.page import MISSING, Markup, joined, table, tag
 from structattn.report.runs import Run
 from structattn.report.tables import swatch
-from structattn.runs.analyses import hypotheses_path
+from structattn.runs.store import hypotheses_path
 from structattn.support.files import sha256_of_file
 
 Found = Mapping[str, Any]  # written by `structattn compare`

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from structattn.metrics.statistics import Proportion, wilson_interval
-from structattn.runs.analyses import write_analysis
+from structattn.runs.store import write_analysis
 from structattn.support.errors import DataError
 from structattn.support.progress import progress
 from structattn.tasks.loaded import LoadedRun

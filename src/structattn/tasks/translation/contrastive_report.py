@@ -18,7 +18,7 @@ from structattn.report.figure import (
     legend_above,
     new_figure,
 )
-from structattn.report.markup import MISSING, Markup, count, joined, table, tag
+from structattn.report.page import MISSING, Markup, count, joined, table, tag
 from structattn.report.runs import Run
 from structattn.report.tables import swatch
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from structattn.metrics.translation import bleu_metric, corpus_scores
-from structattn.runs.analyses import hypotheses_path
+from structattn.runs.store import hypotheses_path
 from structattn.support.errors import UsageError
 from structattn.support.files import create_folder_unflushed, sha256_of_file, write_atomically
 from structattn.support.progress import progress

@@ -11,8 +11,7 @@ from jaxtyping import Float
 from structattn.decoding import greedy_search, max_target_lengths, start_translation
 from structattn.models.encoder_decoder import EncoderDecoder, EncoderDecoderExplanation
 from structattn.support.special_tokens import UNK
-from structattn.tasks.loaded import ExplainedLayer, LoadedRun
-from structattn.tasks.streams import TARGETS, TEXTS
+from structattn.tasks.loaded import TARGETS, TEXTS, ExplainedLayer, LoadedRun
 from structattn.tasks.translation.pairs import EncodedPair, PairEncoder
 from structattn.tasks.translation.predictions import model_inputs, predictions, spelled_source, translation_model
 from structattn.text.batching.pairs import PairBatch, make_pair_batch

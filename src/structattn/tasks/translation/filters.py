@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from structattn.support.errors import DataError, UsageError
 from structattn.support.seeds import derived_seed, numpy_generator
 from structattn.tasks.translation.reading import PairFiles, RawPair, Text, read_pairs
-from structattn.text.normalization import Normalization
+from structattn.text.lines import Normalization
 from structattn.text.reading import Notices
 
 

@@ -8,9 +8,9 @@ import numpy as np
 
 from structattn.models import EncoderDecoder
 from structattn.support.errors import DataError
+from structattn.text.batching.corruption import unknown_words_of_lines
 from structattn.text.batching.pairs import PairBatch, make_pair_batch
-from structattn.text.batching.unknown_words import unknown_words_of_lines
-from structattn.text.folders.parallel_side import ParallelSides
+from structattn.text.folders.parallel import ParallelSides
 from structattn.text.folders.text_tokenizer import TextTokenizer
 from structattn.text.lines import require_one_line
 from structattn.text.tokenization.tokenizers import TextError, split_line

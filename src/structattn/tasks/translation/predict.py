@@ -33,15 +33,15 @@ from structattn.decoding import (
     weights_unchanged,
     you_2020,
 )
-from structattn.decoding.seeded_sampling import SeededSampling
+from structattn.decoding.sampling import SeededSampling
 from structattn.models import EncoderDecoder
 from structattn.support.errors import DataError
 from structattn.support.special_tokens import EOS, UNK
 from structattn.tasks.translation.pairs import PairEncoder
 from structattn.tasks.translation.predictions import spelled_source
 from structattn.tasks.translation.unknown_words import EncodedSources, Unknown, UnknownWords
-from structattn.text.batching.unknown_words import unknown_words_of_lines
-from structattn.text.folders.parallel_side import ParallelSides
+from structattn.text.batching.corruption import unknown_words_of_lines
+from structattn.text.folders.parallel import ParallelSides
 from structattn.text.tokenization.tokenizers import split_line
 from structattn.text.tokenization.vocabulary import UNKNOWN_SYMBOL
 

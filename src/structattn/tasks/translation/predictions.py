@@ -14,8 +14,8 @@ from structattn.support.errors import StructattnError
 from structattn.support.special_tokens import class_of
 from structattn.tasks.loaded import LoadedRun, cannot
 from structattn.tasks.losses import cross_entropy_sum, token_losses
+from structattn.text.batching.corruption import UnknownWords
 from structattn.text.batching.pairs import PairBatch
-from structattn.text.batching.unknown_words import UnknownWords
 
 
 @dataclass(frozen=True)

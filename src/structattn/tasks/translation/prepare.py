@@ -19,13 +19,12 @@ from structattn.tasks.translation.reading import PairFiles, PairReader, open_pai
 from structattn.tasks.translation.splits import EncodedPairs, Split
 from structattn.tasks.translation.tokenizer_training import TokenizerSettings, train_tokenizers
 from structattn.text.folders.header import HEADER_NAME, LINES, RARE, SPLIT_NAME, Counts, Header, Source
-from structattn.text.folders.parallel_side import SOURCE_PREFIX, ParallelSides, save_sides
-from structattn.text.folders.rare_words import RareWordCollector
+from structattn.text.folders.parallel import SOURCE_PREFIX, ParallelSides, RareWordCollector, save_sides
 from structattn.text.folders.text_statistics import LARGE_UNKNOWN_SHARE
 from structattn.text.folders.writing import SequenceWriter, file_digests, require_empty_folder
-from structattn.text.normalization import Normalization
+from structattn.text.lines import Normalization
 from structattn.text.reading import Notices
-from structattn.text.tokenization.symbol_counts import DEFAULT_CAPACITY, SymbolCounts
+from structattn.text.tokenization.subword_training import DEFAULT_CAPACITY, SymbolCounts
 from structattn.text.tokenization.vocabulary import UNKNOWN_SYMBOL
 
 KIND: Final = "parallel"

@@ -19,10 +19,10 @@ from structattn.report.figure import (
     legend_above,
     new_figure,
 )
-from structattn.report.markup import MISSING, Markup, joined, table, tag
+from structattn.report.page import MISSING, Markup, joined, table, tag
 from structattn.report.runs import Run
 from structattn.report.tables import swatch
-from structattn.runs.analyses import hypotheses_path, read_translations
+from structattn.runs.store import hypotheses_path, read_translations
 from structattn.support.errors import UsageError
 from structattn.support.seeds import numpy_generator
 from structattn.text.folders.prepared import open_prepared

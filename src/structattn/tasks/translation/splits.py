@@ -11,13 +11,12 @@ from structattn.support.processes import WorkerPool
 from structattn.support.special_tokens import UNK
 from structattn.tasks.translation.filters import Pair, PairCounts, SelectionRules, filter_pairs, sample_pairs
 from structattn.tasks.translation.reading import PairFiles
-from structattn.text.folders.parallel_side import ParallelSides
-from structattn.text.folders.rare_words import RareWordCollector
+from structattn.text.folders.parallel import ParallelSides, RareWordCollector
 from structattn.text.folders.text_tokenizer import SUBWORD_LEVELS
 from structattn.text.reading import Notices
 from structattn.text.tokenization.encoding import BulkEncoder, EncodedLines, num_unknown
 from structattn.text.tokenization.splitting import SplitText, split_text
-from structattn.text.tokenization.symbol_counts import SymbolCounts
+from structattn.text.tokenization.subword_training import SymbolCounts
 from structattn.text.tokenization.tokenizers import locate_errors, split_line
 from structattn.text.tokenization.vocabulary import CONTROL_SYMBOLS
 

@@ -21,8 +21,8 @@ from structattn.decoding import (
 from structattn.metrics.translation import bleu_metric
 from structattn.models import EncoderDecoder
 from structattn.models.mode import evaluating
+from structattn.settings.embeddings import max_positions
 from structattn.settings.evaluation import BleuTokenizer
-from structattn.settings.positions import max_positions
 from structattn.settings.run import RunSettings
 from structattn.settings.training import LabelSmoothing, PairBatches
 from structattn.support.errors import SettingsError
@@ -41,7 +41,7 @@ from structattn.tasks.translation.predictions import (
 )
 from structattn.text.batching.pairs import PairBatch
 from structattn.text.batching.sequences import Indices
-from structattn.text.folders.parallel_side import ParallelSides
+from structattn.text.folders.parallel import ParallelSides
 from structattn.text.folders.prepared import PreparedFolder
 
 

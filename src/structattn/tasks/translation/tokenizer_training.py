@@ -6,15 +6,14 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from structattn.support.errors import UsageError
-from structattn.text.folders.parallel_side import ParallelSides
+from structattn.text.folders.parallel import ParallelSides
 from structattn.text.folders.text_tokenizer import SUBWORD_LEVELS, TEXT_LEVELS, TextTokenizer
-from structattn.text.normalization import Normalization
+from structattn.text.lines import Normalization
 from structattn.text.tokenization.byte_pair_encoding import MARKERS
 from structattn.text.tokenization.subword_tokenizer import build_subword_tokenizers
 from structattn.text.tokenization.subword_training import pretoken_counts, pretokenizer, train_subword_model
 from structattn.text.tokenization.tokenizers import BYTE_SYMBOLS, SymbolTokenizer
-from structattn.text.tokenization.vocabulary import UNKNOWN_SYMBOL, Vocabulary
-from structattn.text.tokenization.word_characters import WordCharacterTokenizer
+from structattn.text.tokenization.vocabulary import UNKNOWN_SYMBOL, Vocabulary, WordCharacterTokenizer
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,7 @@ from structattn.decoding import Hypothesis, pad_sequences, search_spellings
 from structattn.models import EncoderDecoder
 from structattn.support.errors import UsageError
 from structattn.support.special_tokens import BOS, UNK
-from structattn.text.tokenization.vocabulary import UNKNOWN_SYMBOL
-from structattn.text.tokenization.word_characters import WordCharacterTokenizer
+from structattn.text.tokenization.vocabulary import UNKNOWN_SYMBOL, WordCharacterTokenizer
 
 Unknown = Literal["keep", "copy", "spell"]
 

@@ -12,11 +12,9 @@ from torch import Tensor
 
 from structattn.support.seeds import numpy_generator
 from structattn.support.special_tokens import BOS, EOS
+from structattn.text.batching.corruption import SubwordDropout, UnknownWords, unknown_words
 from structattn.text.batching.sequences import Indices, check_positive, pad, shuffle_batches
-from structattn.text.batching.subword_dropout import SubwordDropout
-from structattn.text.batching.unknown_words import UnknownWords, unknown_words
-from structattn.text.folders.pairs import Pairs
-from structattn.text.folders.rare_words import RareWords
+from structattn.text.folders.parallel import Pairs, RareWords
 
 LimitedSide = Literal["source", "target", "both", "sum"]
 

@@ -45,9 +45,7 @@ from structattn.text.folders.header import (
     Header,
     read_header,
 )
-from structattn.text.folders.pairs import Pairs
-from structattn.text.folders.parallel_side import ParallelSides, SideName, load_sides
-from structattn.text.folders.rare_words import load_rare_words
+from structattn.text.folders.parallel import Pairs, ParallelSides, SideName, load_rare_words, load_sides
 from structattn.text.folders.sequences import Sequences, map_array, map_sequences
 from structattn.text.folders.text_tokenizer import TextTokenizer, load_text_tokenizer
 from structattn.text.folders.writing import STANDARD_INPUT

@@ -11,7 +11,7 @@ from typing import Any, Final, SupportsInt
 from structattn.support.errors import DataError
 from structattn.support.special_tokens import FIRST_SYMBOL
 from structattn.text.folders.header import CHARACTERS_NAME, HEADER_NAME, VOCABULARY_NAME
-from structattn.text.normalization import Normalization
+from structattn.text.lines import Normalization
 from structattn.text.tokenization.pretrained_tokenizer import (
     TOKENIZER_NAME,
     PretrainedTokenizer,
@@ -20,8 +20,7 @@ from structattn.text.tokenization.pretrained_tokenizer import (
 from structattn.text.tokenization.subword_files import load_subword_model, save_subword_model
 from structattn.text.tokenization.subword_tokenizer import SubwordTokenizer
 from structattn.text.tokenization.tokenizers import LEVELS, SymbolTokenizer, Tokenizer
-from structattn.text.tokenization.vocabulary import UNKNOWN_SYMBOL, Vocabulary
-from structattn.text.tokenization.word_characters import WordCharacterTokenizer
+from structattn.text.tokenization.vocabulary import UNKNOWN_SYMBOL, Vocabulary, WordCharacterTokenizer
 
 SUBWORD_LEVELS: Final = ("bpe", "sentencepiece-bpe", "sentencepiece-unigram")
 TEXT_LEVELS: Final = (*SUBWORD_LEVELS, *LEVELS)
@@ -179,3 +178,21 @@ def _load_characters(path: Path) -> WordCharacterTokenizer:
     if not vocabulary.has_unknown:
         raise DataError(path, f"has no {UNKNOWN_SYMBOL} for unknown characters")
     return WordCharacterTokenizer(vocabulary)
+
+
+def word_ids(tokenizer: TextTokenizer, word: str, *, first: bool = False) -> list[int]:
+    """Return the ids of a word within a line; the spaces between characters or bytes are not part of words.
+
+    Tokenizers of Hugging Face models may encode a word after a space differently from the first of a line.
+
+    Args:
+        tokenizer: normalizes the word first.
+        word: without spaces.
+        first: whether the word is the first of its line.
+
+    Raises:
+        TextError: the word cannot be encoded.
+    """
+    text = word if tokenizer.normalization is None else tokenizer.normalization(word)
+    after_space = isinstance(tokenizer.tokenizer, PretrainedTokenizer) and not first
+    return tokenizer.tokenizer.encode(f" {text}" if after_space else text)

@@ -1,16 +1,150 @@
-"""Files of subword models in a prepared folder."""
+"""The files of subwords: BPE, and SentencePiece models (Kudo & Richardson 2018)."""
 
+import hashlib
 import json
-from collections.abc import Iterable
+import re
+from collections.abc import Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from structattn.support.errors import DataError
+from structattn.support.errors import DataError, UsageError
 from structattn.support.files import write_unflushed
+from structattn.support.imports import import_library
 from structattn.support.reading import parse_json, read_bytes
 from structattn.text.tokenization.byte_pair_encoding import BytePairEncoding
-from structattn.text.tokenization.sentencepiece_model import SentencePieceModel
 from structattn.text.tokenization.subword_tokenizer import SubwordModel
+
+SPACE: Final = "▁"
+_STAND_IN, _ESCAPE = "\ue000", "\ue001"  # for private use: what they mean in a text is left to its author
+_ESCAPED = {SPACE: _STAND_IN, _STAND_IN: _ESCAPE + _STAND_IN, _ESCAPE: _ESCAPE + _ESCAPE}
+_TO_ESCAPE = re.compile(f"[{''.join(_ESCAPED)}]")
+_TO_UNESCAPE = re.compile(f"{_ESCAPE}([{_STAND_IN}{_ESCAPE}])|{_STAND_IN}")
+_NO_DROPOUT = "subword dropout needs level bpe: SentencePiece's random segmentation is not reproducible"
+
+
+@dataclass(frozen=True)
+class SentencePieceModel:
+    """A SentencePiece model whose pieces never cross spaces; implements ``SubwordModel``.
+
+    SentencePiece itself would take ``▁`` in a text for a space. Here U+E000 stands for it in pieces, and U+E001
+    precedes U+E000 and U+E001 that are in the text, so that every line can be decoded.
+
+    Args:
+        model: the bytes of the model file, a protocol buffer; loading it runs no code.
+        kept: the pieces that ``segment`` may return; None for all. Single characters are always allowed.
+    """
+
+    model: bytes = field(repr=False)
+    kept: frozenset[str] | None = None
+
+    @cached_property
+    def _processor(self) -> Any:
+        sentencepiece = import_library("sentencepiece", "mt", "applying a SentencePiece model")
+        model = self.model if self.kept is None else disable_pieces(self.model, self.kept)
+        return sentencepiece.SentencePieceProcessor(model_proto=model)
+
+    @cached_property
+    def pieces(self) -> tuple[str, ...]:
+        """All pieces of the model."""
+        processor = self._processor
+        return tuple(processor.id_to_piece(index) for index in range(processor.get_piece_size()) if index)
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of everything that determines how a line is segmented."""
+        kept = None if self.kept is None else sorted(self.kept)
+        return hashlib.sha256(self.model + repr(kept).encode()).hexdigest()
+
+    def restrict(self, kept: Iterable[str]) -> "SentencePieceModel":
+        """Return the same model restricted to these pieces."""
+        return replace(self, kept=frozenset(kept))
+
+    def pretokenize(self, line: str) -> list[str]:
+        """Return the words of a line, with ``▁`` escaped."""
+        escaped = _TO_ESCAPE.sub(lambda found: _ESCAPED[found[0]], line)
+        return [word for word in escaped.split(" ") if word]
+
+    def segment(self, pretoken: str, draws: Iterator[float] | None = None, rate: float = 0.0) -> list[str]:
+        """Segment a word into pieces.
+
+        Raises:
+            UsageError: dropout is requested.
+        """
+        if draws is not None or rate:
+            raise UsageError(_NO_DROPOUT)
+        pieces: list[str] = self._processor.encode(pretoken, out_type=str)
+        return pieces
+
+    def segment_all(self, pretokens: Sequence[str]) -> list[list[str]]:
+        """Segment many words at once; equal to ``segment`` on each."""
+        pieces: list[list[str]] = self._processor.encode(list(pretokens), out_type=str)
+        return pieces
+
+    def pretokens_of(self, pieces: Iterable[str]) -> list[str]:
+        """Refuse: only dropout needs the words that pieces came from.
+
+        Raises:
+            UsageError: always.
+        """
+        raise UsageError(_NO_DROPOUT)
+
+    def decode(self, pieces: Iterable[str]) -> str:
+        """Decode pieces to a line."""
+        line = " ".join(word for word in "".join(pieces).split(SPACE) if word)
+        return _TO_UNESCAPE.sub(lambda found: found[1] or SPACE, line)
+
+
+_PIECE, _UNUSED = 1 << 3 | 2, bytes((3 << 3, 5))
+
+
+def disable_pieces(model: bytes, kept: Container[str]) -> bytes:
+    """Disable the pieces of more than one character that are not in ``kept``.
+
+    They get type 5 (UNUSED), as in SentencePiece's own vocabulary restriction, which its Python package does not have.
+    A model is a protocol buffer (``sentencepiece_model.proto``) whose repeated field 1 is a piece, of which field 1 is
+    the text and field 3 the type. The type is appended: of two values the last counts.
+
+    Raises:
+        ValueError: the bytes are not a SentencePiece model.
+    """
+    changed, offset = bytearray(), 0
+    while offset < len(model):
+        length, start = _decode_varint(model, offset + 1)
+        key, body = model[offset], model[start : start + length]
+        if key & 7 != _PIECE & 7 or len(body) < length:
+            raise ValueError(f"byte {offset}: not a field of a SentencePiece model")
+        if key == _PIECE and changed and _is_disabled(body, kept):  # the first piece is <unk>
+            body += _UNUSED
+        changed += bytes((key,)) + _encode_varint(len(body)) + body
+        offset = start + length
+    return bytes(changed)
+
+
+def _is_disabled(piece: bytes, kept: Container[str]) -> bool:
+    if not piece or piece[0] != _PIECE:
+        raise ValueError("a piece does not begin with its text")
+    length, start = _decode_varint(piece, 1)
+    text = piece[start : start + length].decode()
+    return len(text) > 1 and text not in kept
+
+
+def _decode_varint(message: bytes, offset: int) -> tuple[int, int]:
+    """Decode a base-128 varint; return its value and the offset after it."""
+    value = shift = 0
+    while True:
+        if offset >= len(message):
+            raise ValueError(f"byte {offset}: the model ends within a number")
+        value |= (message[offset] & 127) << shift
+        shift, offset = shift + 7, offset + 1
+        if message[offset - 1] < 128:
+            return value, offset
+
+
+def _encode_varint(value: int) -> bytes:
+    return bytes((value,)) if value < 128 else bytes((value & 127 | 128,)) + _encode_varint(value >> 7)
+
 
 BPE_NAME, SENTENCEPIECE_NAME = "subwords.json", "subwords.model"
 

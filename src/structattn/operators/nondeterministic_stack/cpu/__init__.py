@@ -5,9 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from structattn.operators.common.batching import Batching
 from structattn.operators.common.kernels import contiguous, kernel_module
-from structattn.operators.common.registration import refuse_double_backward, register
+from structattn.operators.common.registration import Batching, refuse_double_backward, register
 from structattn.operators.nondeterministic_stack.arguments import (
     Arguments,
     Gradients,

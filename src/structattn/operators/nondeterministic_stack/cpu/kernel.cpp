@@ -12,10 +12,9 @@
 #include <vector>
 
 #include "common/flush_denormals.h"
-#include "common/huge_pages.h"
-#include "common/kernels.h"
-#include "common/lengths.h"
 #include "common/scratch.h"
+#include "common/kernels.h"
+#include "common/rows.h"
 #include "nondeterministic_stack/cpu/block_backward.h"
 #include "nondeterministic_stack/cpu/block_forward.h"
 #include "nondeterministic_stack/cpu/general.h"

@@ -118,9 +118,9 @@ private:
     const Layout &at;
     const int64_t M, R_stride, R_size;
     const double *const a, *const inverse, *const pi, *const rho, *const E;
-    const Rows R, W, mirror;
+    const TableRows R, W, mirror;
     double *const waiting, *const a_, *const E_, *const pi_, *const rho_, *const R_;
-    const Rows W_;
+    const TableRows W_;
     double *const reversed, *const done, *const top_, *const factors;
 
     static int64_t reversed_stride(const Layout &at) { return at.times + 2 * LANES; }

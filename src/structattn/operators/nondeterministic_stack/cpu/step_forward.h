@@ -60,7 +60,7 @@ struct Layout {
 };
 
 // A table over two times.
-struct Rows {
+struct TableRows {
     double *base;
     const Layout *layout;
 
@@ -95,7 +95,7 @@ inline void copy_tables(const Layout &at, const double *from, const Layout &to_a
     copy_times(C * C, from + at.pi, at.times, to + to_at.pi, to_at.times, t);
     copy_times(C * at.columns, from + at.E, at.times, to + to_at.E, to_at.times, t);
     for (auto [begin, to_begin] : {std::pair{at.R, to_at.R}, std::pair{at.W, to_at.W}}) {
-        Rows{to + to_begin, &to_at}.clear_around();
+        TableRows{to + to_begin, &to_at}.clear_around();
         std::copy_n(from + begin, at.row[t + 1] * at.slots(), to + to_begin);
     }
 }
@@ -157,7 +157,7 @@ inline void add_replacements(const double *row, int64_t stride, int64_t k, const
 // Finishes x_k for k = top - 1 .. low; done[top] is given. W: a table over two times; ρ_k is [from d][to c], `rho_step`
 // numbers from ρ_{k-1}.
 template <int Q, int S>
-void triangular_solve(double *row, int64_t stride, int64_t top, int64_t low, const Rows &W, const double *rho,
+void triangular_solve(double *row, int64_t stride, int64_t top, int64_t low, const TableRows &W, const double *rho,
                       int64_t rho_step, double *done, int64_t width) {
     const int64_t lowest = low / VL * VL;
     int64_t k = top;
@@ -219,7 +219,7 @@ private:
     const Sequence &seq;
     const Layout &at;
     double *const a, *const inverse, *const lost, *const pi, *const rho, *const solve_rho, *const E;
-    const Rows R, W;
+    const TableRows R, W;
     double *const top, *const done;
     double smallest = 0;  // of the numbers written by this step that are not zero by construction
 

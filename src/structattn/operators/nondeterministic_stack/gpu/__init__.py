@@ -11,11 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from structattn.operators.common.batching import Batching
 from structattn.operators.common.checks import inside
 from structattn.operators.common.gpu import gpu_kernels, launch, power_of_two, require_addressable
 from structattn.operators.common.kernels import compiled_kernels
-from structattn.operators.common.registration import refuse_double_backward, register
+from structattn.operators.common.registration import Batching, refuse_double_backward, register
 from structattn.operators.nondeterministic_stack.arguments import (
     Arguments,
     Gradients,

@@ -1,0 +1,134 @@
+"""Nondeterministic stack attention."""
+
+from functools import partial
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from structattn.attention.projections import Projection
+from structattn.attention.protocols import Explanation
+from structattn.operators import (
+    NondeterministicStackState,
+    nondeterministic_stack,
+    nondeterministic_stack_best_run,
+    nondeterministic_stack_initial_state,
+    nondeterministic_stack_posteriors,
+    nondeterministic_stack_step,
+    nondeterministic_stack_weights,
+)
+from structattn.operators.common.checks import mask_padding
+from structattn.operators.common.implementation import Implementation
+from structattn.operators.nondeterministic_stack.arguments import checked_window
+from structattn.operators.nondeterministic_stack.contents import nondeterministic_stack_contents
+
+
+class NondeterministicStackAttention(nn.Module):
+    """y_t = W_y r_t, where r_t is a nondeterministic stack's reading (DuSell & Chiang 2024, section 5, (17) to (20)).
+
+    W_a x_t are the log-weights of all transitions, v_t = sigmoid(W_v x_t) is the pushed vector, and v_0 = sigmoid(w_v)
+    is the bottom vector. The reading is the expected top vector for each state and top symbol: |Q| |S| m numbers, state
+    major, then symbol, then vector. No projection has a bias: d (A + m + |Q| |S| m) + m parameters
+    with A = |Q|^2 |S| (2 |S| + 1) transitions, laid out for each (q, x) as push (r, y), replace (r, y), pop (r).
+
+    Args:
+        d_model: d.
+        num_states: |Q|.
+        stack_alphabet_size: |S|, the bottom symbol included.
+        stack_embedding_size: m, the size of a stack vector.
+        pushed_activation: applied to W_v x_t: "sigmoid" as in the paper, or "exp" as in its code.
+        window: number of steps after its push in which an item can be popped; None: no limit, as in the paper.
+        pop_offset: added to the log-weights of pops; 0 in the paper. After a layer norm it changes what is learned
+            first, not what can be computed (docs/finding_the_stack.md).
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        num_states: int,
+        stack_alphabet_size: int,
+        stack_embedding_size: int,
+        pushed_activation: Literal["sigmoid", "exp"] = "sigmoid",
+        window: int | None = None,
+        pop_offset: float = 0.0,
+    ) -> None:
+        super().__init__()
+        if pushed_activation not in ("sigmoid", "exp"):
+            raise ValueError(f"pushed_activation={pushed_activation!r}; expected 'sigmoid' or 'exp'")
+        self.num_states, self.stack_alphabet_size = num_states, stack_alphabet_size
+        self.pushed_activation: Literal["sigmoid", "exp"] = pushed_activation
+        self.window, self.pop_offset = checked_window(window), pop_offset
+        configurations = num_states * stack_alphabet_size
+        self.sizes = [configurations * (2 * configurations + num_states), stack_embedding_size]
+        self.projection = Projection(d_model, sum(self.sizes), bias=False)  # W_a above W_v
+        self.output = nn.Linear(configurations * stack_embedding_size, d_model, bias=False)
+        self.bottom = nn.Parameter(torch.zeros(stack_embedding_size))  # w_v
+
+    def forward(
+        self, x: Float[Tensor, "batch time d_model"], lengths: Int[Tensor, " batch"] | None = None
+    ) -> Float[Tensor, "batch time d_model"]:
+        """Process whole sequences. Cost: O(T^3 |Q|^3 |S|), or O(T D^2 |Q|^3 |S|) with a window D, plus projections."""
+        logits, values = self._logits_and_values(mask_padding(x, lengths))
+        transitions, bottom = self._transitions(logits), torch.sigmoid(self.bottom)
+        readings = nondeterministic_stack(*transitions, values, bottom, lengths=lengths, window=self.window)
+        return mask_padding(self.output(readings.flatten(2)), lengths)
+
+    def initial_state(self, batch_size: int, implementation: Implementation = "auto") -> NondeterministicStackState:
+        """Return the state before the first step; with ``implementation="reference"`` steps support `torch.export`."""
+        bottom = torch.sigmoid(self.bottom)
+        sizes = self.num_states, self.stack_alphabet_size
+        return nondeterministic_stack_initial_state(
+            bottom, batch_size, *sizes, window=self.window, implementation=implementation
+        )
+
+    def step(
+        self, x_t: Float[Tensor, "batch d_model"], state: NondeterministicStackState
+    ) -> tuple[Float[Tensor, "batch d_model"], NondeterministicStackState]:
+        """Process one position. Cost: O(t^2 |Q|^3 |S|) for step t, or O(D^2 |Q|^3 |S|) with a window D."""
+        logits, values = self._logits_and_values(x_t)
+        reading, state = nondeterministic_stack_step(*self._transitions(logits), values, state)
+        return self.output(reading.flatten(1)), state
+
+    @torch.no_grad()
+    def explain(
+        self, x: Float[Tensor, "batch time d_model"], lengths: Int[Tensor, " batch"] | None = None
+    ) -> Explanation:
+        """Return the weights of the bottom vector and the pushed vectors, the actions, and the highest-weighted run."""
+        transitions = self._transitions(self._logits_and_values(mask_padding(x, lengths))[0])
+        weights = nondeterministic_stack_weights(*transitions, lengths=lengths, window=self.window)
+        posteriors = nondeterministic_stack_posteriors(*transitions, lengths=lengths, window=self.window)
+        run = nondeterministic_stack_best_run(*transitions, lengths=lengths, window=self.window)
+        details = {
+            "actions": torch.stack([posterior.flatten(2).sum(-1) for posterior in posteriors], dim=-1),
+            "best_run": torch.stack([run.actions, run.states, run.symbols], dim=-1),
+        }
+        return Explanation(
+            "nondeterministic",
+            weights.sum((2, 3))[:, None],
+            first_source=1,
+            details=details,
+            contents=partial(nondeterministic_stack_contents, *transitions, lengths=lengths, window=self.window),
+        )
+
+    def action_logits(self, action: int) -> Bool[Tensor, " outputs"]:
+        """Return which outputs of ``projection`` are log-weights of an action (a ``StackAction``)."""
+        configurations = self.num_states * self.stack_alphabet_size
+        kinds = torch.tensor([0] * configurations + [1] * configurations + [2] * self.num_states)
+        return torch.cat([(kinds == action).repeat(configurations), torch.zeros(self.sizes[1], dtype=torch.bool)])
+
+    def xavier_matrices(self) -> list[Tensor]:
+        """Return W_a, W_v and W_y."""
+        return [*self.projection.weight.split_with_sizes(self.sizes), self.output.weight]
+
+    def _logits_and_values(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        logits, values = self.projection(x).split_with_sizes(self.sizes, dim=-1)
+        return logits, torch.sigmoid(values) if self.pushed_activation == "sigmoid" else torch.exp(values)
+
+    def _transitions(self, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Split logits into push and replace (..., Q, S, Q, S) and pop (..., Q, S, Q)."""
+        targets, sizes = self.num_states * self.stack_alphabet_size, (self.num_states, self.stack_alphabet_size)
+        rows = logits.view(*logits.shape[:-1], *sizes, 2 * targets + self.num_states)
+        push, replace, pop = rows.split_with_sizes([targets, targets, self.num_states], dim=-1)
+        shape = (*rows.shape[:-1], *sizes)
+        return push.view(shape), replace.view(shape), pop + self.pop_offset if self.pop_offset else pop

@@ -1,0 +1,133 @@
+"""Positions that are added to embeddings: sinusoidal and learned."""
+
+import math
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+Layout = Literal["interleaved", "halves"]
+
+_NUM_CACHED_POSITIONS = 1024
+
+
+def sinusoidal_positions(
+    first: int,
+    count: int,
+    d_model: int,
+    layout: Layout = "interleaved",
+    base: float = 10000.0,
+    denominator: Literal["d", "d-2"] = "d",
+) -> Float[Tensor, "count d_model"]:
+    """Return positions ``first`` to ``first + count - 1`` of Vaswani et al. (2017), section 3.5, in float32.
+
+    P[t, 2i] = sin(t / base^(2i / d)), P[t, 2i + 1] = cos(t / base^(2i / d)), positions counted from 0; computed in
+    float64. With layout "halves" all sines precede all cosines; if d is odd the last cosine is left out. Cost:
+    O(count * d).
+    """
+    time = torch.arange(first, first + count, dtype=torch.float64)[:, None]
+    slowest = d_model if denominator == "d" else max(d_model - 2, 1)
+    frequency = torch.exp(torch.arange(0, d_model, 2, dtype=torch.float64) * (-math.log(base) / slowest))
+    axis = -1 if layout == "interleaved" else -2
+    waves = torch.stack([torch.sin(time * frequency), torch.cos(time * frequency)], dim=axis)
+    return waves.flatten(1)[:, :d_model].float()
+
+
+class SinusoidalPositions(nn.Module):
+    """Sinusoidal positions. The first 1,024 are precomputed, later ones on demand.
+
+    The defaults are those of Vaswani et al. (2017), section 3.5. Other variants: layout "halves" with denominator "d-2"
+    (tensor2tensor); layout "halves" with base 256 and direction "backward" (the code of Li et al. 2024).
+
+    Args:
+        d_model: d.
+        layout: sine and cosine of a frequency side by side ("interleaved"), or all sines first ("halves").
+        base: the wavelengths range from 2 pi to about 2 pi times this.
+        denominator: of the exponent 2i / d; with "d-2" the last wavelength is exactly 2 pi times ``base``.
+        direction: "forward" numbers positions 0, 1, ..; "backward" numbers them L, L - 1, .., 1, where L includes
+            padding, so that positions are known for whole sequences only.
+    """
+
+    table: Tensor
+
+    def __init__(
+        self,
+        d_model: int,
+        layout: Layout = "interleaved",
+        base: float = 10000.0,
+        denominator: Literal["d", "d-2"] = "d",
+        direction: Literal["forward", "backward"] = "forward",
+    ) -> None:
+        super().__init__()
+        _require(layout=(layout, ("interleaved", "halves")), denominator=(denominator, ("d", "d-2")))
+        _require(direction=(direction, ("forward", "backward")))
+        if not 0 < base < math.inf:
+            raise ValueError(f"base={base}; expected 0 < base < inf")
+        self.layout, self.base, self.denominator, self.direction = layout, base, denominator, direction
+        self.register_buffer("table", self._computed(0, _NUM_CACHED_POSITIONS, d_model), persistent=False)
+
+    def forward(self, first: int, count: int, total: int | None = None) -> Float[Tensor, "count d_model"]:
+        """Return positions ``first`` to ``first + count - 1``, with the device and dtype of the module.
+
+        Args:
+            first: the first position, counted from 0 at the start of the sequence in either direction.
+            count: the number of positions.
+            total: L, needed for "backward" only; None: the sequence ends after these positions.
+
+        Raises:
+            ValueError: the direction is "backward", ``first`` is not 0 and ``total`` is None, as in incremental steps.
+        """
+        backward = self.direction == "backward"
+        if backward and total is None and first > 0:
+            raise ValueError(
+                f"direction='backward' counts positions from the end: position {first} needs the total length, so a "
+                "model with such positions cannot go step by step"
+            )
+        lowest = (count if total is None else total) - first - count + 1 if backward else first
+        if lowest + count <= _NUM_CACHED_POSITIONS:
+            rows = self.table[lowest : lowest + count]
+        else:
+            rows = self._computed(lowest, count, self.table.shape[1]).to(self.table)
+        return rows.flip(0) if backward else rows
+
+    def _computed(self, first: int, count: int, d_model: int) -> Tensor:
+        return sinusoidal_positions(first, count, d_model, self.layout, self.base, self.denominator)
+
+
+def _require(**choices: tuple[str, tuple[str, ...]]) -> None:
+    for name, (value, known) in choices.items():
+        if value not in known:
+            raise ValueError(f"{name}={value!r}; expected {' or '.join(map(repr, known))}")
+
+
+class LearnedPositions(nn.Module):
+    """A learned vector for each position, initialised from N(0, 0.02^2).
+
+    Args:
+        d_model: d.
+        max_positions: the number of positions; longer sequences raise an error.
+    """
+
+    def __init__(self, d_model: int, max_positions: int) -> None:
+        super().__init__()
+        if max_positions < 1:
+            raise ValueError(f"max_positions={max_positions}; expected at least 1 position")
+        self.table = nn.Parameter(torch.empty(max_positions, d_model).normal_(std=0.02))
+
+    @property
+    def max_positions(self) -> int:
+        """The number of positions."""
+        return self.table.shape[0]
+
+    def forward(self, first: int, count: int) -> Float[Tensor, "count d_model"]:
+        """Return the vectors of positions ``first`` to ``first + count - 1``, counted from 0.
+
+        Raises:
+            ValueError: there are fewer positions.
+        """
+        if first + count > self.max_positions:
+            raise ValueError(
+                f"the sequence has {first + count} positions; the model has {self.max_positions} learned positions"
+            )
+        return self.table[first : first + count]

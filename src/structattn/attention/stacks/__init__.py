@@ -1,1 +1,0 @@
-"""Stack attention: superposition, nondeterministic and stack pointers."""

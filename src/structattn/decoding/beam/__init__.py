@@ -1,1 +1,0 @@
-"""Beam search: settings and presets, the state of the beam, and the search itself."""

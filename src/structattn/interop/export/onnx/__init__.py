@@ -1,1 +1,0 @@
-"""Export to ONNX: an encoder and a decoder step."""

@@ -1,1 +1,0 @@
-"""The figures of a report: each module draws one kind of figure from run folders."""
