@@ -4,7 +4,8 @@ from typing import get_args
 
 import pytest
 
-from structattn.models.builders.mechanisms import CROSS_BUILDERS, HEADS_BUILDERS, RECURRENT_BUILDERS, STACK_BUILDERS
+from structattn.models.builders.mechanisms import CROSS_BUILDERS, HEADS_BUILDERS, STACK_BUILDERS
+from structattn.models.builders.recurrent import RECURRENT_BUILDERS
 from structattn.settings.layers import AddedStack, CrossAttention, Layer, layers_from_short
 from structattn.settings.mechanisms import (
     MECHANISMS,

@@ -29,12 +29,13 @@ if TYPE_CHECKING:
         AttentionState,
         CrossAttentionLayer,
         Explanation,
+        Streams,
         XavierInitialized,
     )
     from structattn.attention.softmax import CrossSoftmaxAttention, SoftmaxAttention
     from structattn.attention.stack_pointer import StackPointerAttention
     from structattn.attention.superposition_stack import SuperpositionStackAttention
-    from structattn.attention.two_stream import CrossTwoStreamAttention, Streams, TwoStreamAttention
+    from structattn.attention.two_stream import CrossTwoStreamAttention, TwoStreamAttention
 
 __all__ = [
     "AttendingLayer",
@@ -74,7 +75,7 @@ __getattr__, __dir__ = lazy_exports(
         "NondeterministicStackAttention": "structattn.attention.nondeterministic_stack",
         "SoftmaxAttention": "structattn.attention.softmax",
         "StackPointerAttention": "structattn.attention.stack_pointer",
-        "Streams": "structattn.attention.two_stream",
+        "Streams": "structattn.attention.protocols",
         "SuperpositionStackAttention": "structattn.attention.superposition_stack",
         "TwoStreamAttention": "structattn.attention.two_stream",
         "XavierInitialized": "structattn.attention.protocols",

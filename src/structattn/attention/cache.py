@@ -10,10 +10,8 @@ from torch import Tensor
 
 from structattn.attention.positions.biases import ScorePositions
 from structattn.attention.projections import InputProjection, apply_positions
-from structattn.operators import gaussian_attention, softmax_attention
+from structattn.operators import softmax_attention
 from structattn.operators.common.kernels import can_index_rows
-from structattn.operators.gaussian_attention import Gaussians
-from structattn.operators.gaussian_attention.cpu import gaussian_attention_indexed
 from structattn.operators.softmax_attention.cpu import softmax_attention_indexed
 
 # Free capacity of a new pool, so that the first steps do not all reallocate: that of 8 steps, and on a CPU, where it
@@ -288,14 +286,3 @@ def cached_softmax_attention(
     keys, values = cache.tensors[:2]
     query, keys, bias = apply_positions(positions, query, keys, keys.shape[2] - 1)
     return softmax_attention(query, keys, values, memory_lengths=cache.lengths, mask=bias, dropout=dropout)
-
-
-def cached_gaussian_attention(gaussians: Gaussians, cache: Cache, first: int) -> Float[Tensor, "batch heads 1 size"]:
-    """Return Gaussian attention of the query at position ``first`` to the cached values, the cache's first tensor."""
-    values = cache.rows[0]
-    if can_index_rows(values):
-        return gaussian_attention_indexed(
-            values, cache.row_indices, gaussians, first=first, memory_lengths=cache.lengths
-        )
-    query: dict[str, Any] = {"queries": 1, "first": first, "memory_lengths": cache.lengths}
-    return gaussian_attention(cache.tensors[0], **vars(gaussians), **query)

@@ -2,18 +2,22 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from structattn.attention.cache import CrossAttentionCache, KeyValueCache, cached_gaussian_attention, require_causal
+from structattn.attention.cache import Cache, CrossAttentionCache, KeyValueCache, require_causal
 from structattn.attention.mixed_heads import MixedHeads
 from structattn.attention.positions.biases import ScorePositions
 from structattn.attention.projections import OutputProjection
 from structattn.attention.protocols import Explanation
+from structattn.operators import gaussian_attention
 from structattn.operators.common.checks import full_memory_lengths, mask_padding
+from structattn.operators.common.kernels import can_index_rows
 from structattn.operators.gaussian_attention import Gaussians, Kernel
+from structattn.operators.gaussian_attention.cpu import gaussian_attention_indexed
 
 
 @dataclass(frozen=True)
@@ -95,7 +99,7 @@ class GaussianAttention(nn.Module):
         hard, soft = self.heads.values(x)
         recent = state.recent.append(hard)
         recent = recent.last(self._num_needed(recent))
-        outputs = cached_gaussian_attention(self.heads.gaussians, recent, recent.num_steps - 1)
+        outputs = _cached_attention(self.heads.gaussians, recent, recent.num_steps - 1)
         if learned is not None and cache is not None:
             cache = cache.append(learned.keys(x), soft)
             outputs = torch.cat([outputs, learned.attend_cached(learned.queries(x), cache)], dim=1)
@@ -201,7 +205,7 @@ class CrossGaussianAttention(nn.Module):
         self, x_t: Float[Tensor, "batch d_model"], state: CrossGaussianState
     ) -> tuple[Float[Tensor, "batch d_model"], CrossGaussianState]:
         """Process one position. Cost: O(d^2), and O(S d / H) for each learned head."""
-        outputs, learned = cached_gaussian_attention(self.heads.gaussians, state.hard, state.steps), self.heads.learned
+        outputs, learned = _cached_attention(self.heads.gaussians, state.hard, state.steps), self.heads.learned
         if learned is not None and state.learned is not None:
             learned_outputs = learned.attend_cached(learned.queries(x_t[:, None]), state.learned)
             outputs = torch.cat([outputs, learned_outputs], dim=1)
@@ -217,3 +221,14 @@ class CrossGaussianAttention(nn.Module):
     ) -> Explanation:
         """Return the weights of every head, the hard-coded ones first; theirs need not sum to 1."""
         return Explanation("gaussian", self.attend(x, memory, lengths, memory_lengths)[1])
+
+
+def _cached_attention(gaussians: Gaussians, cache: Cache, first: int) -> Float[Tensor, "batch heads 1 size"]:
+    """Return Gaussian attention of the query at position ``first`` to the cached values, the cache's first tensor."""
+    values = cache.rows[0]
+    if can_index_rows(values):
+        return gaussian_attention_indexed(
+            values, cache.row_indices, gaussians, first=first, memory_lengths=cache.lengths
+        )
+    query: dict[str, Any] = {"queries": 1, "first": first, "memory_lengths": cache.lengths}
+    return gaussian_attention(cache.tensors[0], **vars(gaussians), **query)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -10,6 +10,22 @@ from torch import Tensor
 from structattn.operators.common.stack_contents import StackContents
 
 Sublayer = Literal["attention", "cross", "stack"]
+
+
+class Streams(NamedTuple):
+    """Hidden states of two streams over the same positions, with equal shapes.
+
+    Args:
+        syntactic: g, from which the attention scores are computed.
+        semantic: h, the content.
+    """
+
+    syntactic: Float[Tensor, "*batch d_model"]
+    semantic: Float[Tensor, "*batch d_model"]
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> "Streams":
+        """Apply a function to each stream."""
+        return Streams(function(self.syntactic), function(self.semantic))
 
 
 @dataclass(frozen=True)

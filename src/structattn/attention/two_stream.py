@@ -1,8 +1,5 @@
 """Two-stream attention: softmax attention for one stream, hard attention with the same scores for the other."""
 
-from collections.abc import Callable
-from typing import NamedTuple
-
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -11,24 +8,8 @@ from structattn.attention.cache import CrossAttentionCache, KeyValueCache, requi
 from structattn.attention.hard_selection import AttentionInputs, HardSelection
 from structattn.attention.positions.biases import ScorePositions
 from structattn.attention.projections import ConcatenatedHeads, InputProjection, OutputProjection, apply_positions
-from structattn.attention.protocols import Explanation
+from structattn.attention.protocols import Explanation, Streams
 from structattn.operators.common.checks import full_memory_lengths, mask_padding
-
-
-class Streams(NamedTuple):
-    """Hidden states of two streams over the same positions, with equal shapes.
-
-    Args:
-        syntactic: g, from which the attention scores are computed.
-        semantic: h, the content.
-    """
-
-    syntactic: Float[Tensor, "*batch d_model"]
-    semantic: Float[Tensor, "*batch d_model"]
-
-    def map(self, function: Callable[[Tensor], Tensor]) -> "Streams":
-        """Apply a function to each stream."""
-        return Streams(function(self.syntactic), function(self.semantic))
 
 
 class TwoStreamAttention(nn.Module):

@@ -1,11 +1,14 @@
 """Modules for hidden states of two streams: g, which determines the attention scores, and h, the content."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from structattn.attention import Explanation, Streams, TwoStreamAttention
+from structattn.attention import Explanation, Streams
+
+if TYPE_CHECKING:
+    from structattn.attention import TwoStreamAttention
 
 
 class EachStream(nn.Module):
@@ -57,7 +60,7 @@ class FeedForwardFirst(nn.Module):
         attention: self-attention.
     """
 
-    def __init__(self, feedforward: nn.Module, attention: TwoStreamAttention) -> None:
+    def __init__(self, feedforward: nn.Module, attention: "TwoStreamAttention") -> None:
         super().__init__()
         self.feedforward, self.attention = feedforward, attention
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from torch import nn
 
 from structattn.models.builders.layers import VocabularySpec
-from structattn.models.builders.models import build_encoder_decoder, build_language_model, build_model, build_recurrent
+from structattn.models.builders.models import build_encoder_decoder, build_language_model, build_model
 from structattn.settings.base import Settings
 from structattn.settings.huggingface import Gpt2Settings, RobertaSettings
 from structattn.settings.mechanisms import CrossGaussian
@@ -29,7 +29,9 @@ from structattn.text.tokenization.vocabulary import Vocabulary, WordCharacterTok
 if TYPE_CHECKING:
     from structattn.interop.huggingface.language_models import build_huggingface
     from structattn.interop.huggingface.pretrained import digests_of, load_pretrained
+    from structattn.models.builders.recurrent import build_recurrent
 else:
+    build_recurrent = lazy_function("structattn.models.builders.recurrent", "build_recurrent")
     build_huggingface = lazy_function("structattn.interop.huggingface.language_models", "build_huggingface")
     load_pretrained = lazy_function("structattn.interop.huggingface.pretrained", "load_pretrained")
     digests_of = lazy_function("structattn.interop.huggingface.pretrained", "digests_of")

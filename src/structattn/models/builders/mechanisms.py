@@ -7,28 +7,8 @@ from typing import Any, TypeVar
 
 from torch import nn
 
-from structattn.attention import (
-    AttentionLayer,
-    CrossAttentionLayer,
-    CrossGaussianAttention,
-    CrossHardAttention,
-    CrossSoftmaxAttention,
-    GaussianAttention,
-    HardAttention,
-    NondeterministicStackAttention,
-    SoftmaxAttention,
-    StackPointerAttention,
-    SuperpositionStackAttention,
-)
-from structattn.attention.positions import (
-    AlibiPositions,
-    LearnedPositions,
-    RelativePositions,
-    RotaryPositions,
-    ScorePositions,
-    SinusoidalPositions,
-)
-from structattn.operators import RecurrentStack
+from structattn import attention  # its layers are imported when they are first used
+from structattn.attention import positions
 from structattn.settings.base import Settings
 from structattn.settings.embeddings import Alibi, Learned, Relative, Rotary, Sinusoidal
 from structattn.settings.mechanisms import (
@@ -37,24 +17,22 @@ from structattn.settings.mechanisms import (
     Hard,
     NoAttention,
     Nondeterministic,
-    RecurrentSuperposition,
     Softmax,
     StackPointer,
-    Stratified,
     Superposition,
 )
 from structattn.settings.transformer import TransformerSettings
 
 
-def score_positions(settings: TransformerSettings, num_heads: int, size: int) -> ScorePositions | None:
+def score_positions(settings: TransformerSettings, num_heads: int, size: int) -> positions.ScorePositions | None:
     """Return new positions that act on the attention scores of one layer; None for other kinds of positions."""
     match settings.positions:
         case Rotary() as rotary:
-            return RotaryPositions(size, rotary.base, rotary.layout)
+            return positions.RotaryPositions(size, rotary.base, rotary.layout)
         case Relative(base=base):
-            return RelativePositions(num_heads * size, num_heads, base)
+            return positions.RelativePositions(num_heads * size, num_heads, base)
         case Alibi(variant=variant):
-            return AlibiPositions(num_heads, variant)
+            return positions.AlibiPositions(num_heads, variant)
         case _:
             return None
 
@@ -68,55 +46,57 @@ def added_positions(settings: TransformerSettings) -> nn.Module | None:
     """Return positions that are added to embeddings; None for other kinds of positions."""
     match settings.positions:
         case Sinusoidal() as sines:
-            return SinusoidalPositions(settings.d_model, sines.layout, sines.base, sines.denominator, sines.direction)
+            return positions.SinusoidalPositions(
+                settings.d_model, sines.layout, sines.base, sines.denominator, sines.direction
+            )
         case Learned(max_positions=max_positions):
-            return LearnedPositions(settings.d_model, max_positions)
+            return positions.LearnedPositions(settings.d_model, max_positions)
         case _:
             return None
 
 
 _T = TypeVar("_T")
-StackBuilder = Callable[[int, Any], AttentionLayer]
+StackBuilder = Callable[[int, Any], attention.AttentionLayer]
 """d_model, settings of the stack -> layer."""
-HeadsBuilder = Callable[[TransformerSettings, Any, bool], AttentionLayer]
+HeadsBuilder = Callable[[TransformerSettings, Any, bool], attention.AttentionLayer]
 """Settings of the model, settings of the mechanism, whether it is causal -> layer."""
-CrossBuilder = Callable[[TransformerSettings, Any], CrossAttentionLayer]
+CrossBuilder = Callable[[TransformerSettings, Any], attention.CrossAttentionLayer]
 """Settings of the model, settings of the mechanism -> cross-attention layer."""
-RecurrentBuilder = Callable[[Any], RecurrentStack]
-"""Settings of the stack -> stack of a recurrent network."""
 
 
-def _superposition(d_model: int, stack: Superposition) -> AttentionLayer:
-    return SuperpositionStackAttention(d_model, stack.stack_embedding_size, stack.pushed_activation)
+def _superposition(d_model: int, stack: Superposition) -> attention.AttentionLayer:
+    return attention.SuperpositionStackAttention(d_model, stack.stack_embedding_size, stack.pushed_activation)
 
 
-def _nondeterministic(d_model: int, stack: Nondeterministic) -> AttentionLayer:
+def _nondeterministic(d_model: int, stack: Nondeterministic) -> attention.AttentionLayer:
     sizes = stack.num_states, stack.stack_alphabet_size, stack.stack_embedding_size
-    return NondeterministicStackAttention(d_model, *sizes, stack.pushed_activation, stack.window, stack.pop_offset)
+    return attention.NondeterministicStackAttention(
+        d_model, *sizes, stack.pushed_activation, stack.window, stack.pop_offset
+    )
 
 
-def _stack_pointer(d_model: int, stack: StackPointer) -> AttentionLayer:
-    return StackPointerAttention(d_model, stack.bottom)
+def _stack_pointer(d_model: int, stack: StackPointer) -> attention.AttentionLayer:
+    return attention.StackPointerAttention(d_model, stack.bottom)
 
 
-def _softmax(settings: TransformerSettings, softmax: Softmax, causal: bool) -> AttentionLayer:
+def _softmax(settings: TransformerSettings, softmax: Softmax, causal: bool) -> attention.AttentionLayer:
     d_model, num_heads = settings.d_model, softmax.num_heads or settings.num_heads
     rate = dropout_rate(settings, settings.attention_dropout)
     positions = score_positions(settings, num_heads, d_model // num_heads)
-    return SoftmaxAttention(d_model, num_heads, rate, causal, settings.bias, positions)
+    return attention.SoftmaxAttention(d_model, num_heads, rate, causal, settings.bias, positions)
 
 
-def _hard(settings: TransformerSettings, hard: Hard, causal: bool) -> AttentionLayer:
+def _hard(settings: TransformerSettings, hard: Hard, causal: bool) -> attention.AttentionLayer:
     d_model, num_heads = settings.d_model, hard.num_heads or settings.num_heads
     positions = score_positions(settings, num_heads, d_model // num_heads)
     sampling = hard.temperature, hard.straight_through
-    return HardAttention(d_model, num_heads, *sampling, causal, settings.bias, positions, hard.noise)
+    return attention.HardAttention(d_model, num_heads, *sampling, causal, settings.bias, positions, hard.noise)
 
 
-def _gaussian(settings: TransformerSettings, gaussian: Gaussian, causal: bool) -> AttentionLayer:
+def _gaussian(settings: TransformerSettings, gaussian: Gaussian, causal: bool) -> attention.AttentionLayer:
     d_model, num_heads = settings.d_model, gaussian.num_heads or settings.num_heads
     learned = gaussian.num_learned_heads
-    return GaussianAttention(
+    return attention.GaussianAttention(
         d_model,
         _offsets(gaussian, num_heads, (-1.0, 0.0) if causal else (-1.0, 1.0)),
         learned,
@@ -129,19 +109,21 @@ def _gaussian(settings: TransformerSettings, gaussian: Gaussian, causal: bool) -
     )
 
 
-def _cross_softmax(settings: TransformerSettings, softmax: Softmax) -> CrossAttentionLayer:
+def _cross_softmax(settings: TransformerSettings, softmax: Softmax) -> attention.CrossAttentionLayer:
     rate = dropout_rate(settings, settings.attention_dropout)
-    return CrossSoftmaxAttention(settings.d_model, softmax.num_heads or settings.num_heads, rate, settings.bias)
+    return attention.CrossSoftmaxAttention(
+        settings.d_model, softmax.num_heads or settings.num_heads, rate, settings.bias
+    )
 
 
-def _cross_hard(settings: TransformerSettings, hard: Hard) -> CrossAttentionLayer:
+def _cross_hard(settings: TransformerSettings, hard: Hard) -> attention.CrossAttentionLayer:
     num_heads = hard.num_heads or settings.num_heads
     sampling = hard.temperature, hard.straight_through
-    return CrossHardAttention(settings.d_model, num_heads, *sampling, settings.bias, hard.noise)
+    return attention.CrossHardAttention(settings.d_model, num_heads, *sampling, settings.bias, hard.noise)
 
 
-def _cross_gaussian(settings: TransformerSettings, gaussian: CrossGaussian) -> CrossAttentionLayer:
-    return CrossGaussianAttention(
+def _cross_gaussian(settings: TransformerSettings, gaussian: CrossGaussian) -> attention.CrossAttentionLayer:
+    return attention.CrossGaussianAttention(
         settings.d_model,
         _offsets(gaussian, gaussian.num_heads or settings.num_heads, (-1.0, 0.0, 1.0)),
         gaussian.num_learned_heads,
@@ -158,20 +140,6 @@ def _offsets(gaussian: Gaussian, num_heads: int, default: tuple[float, ...]) -> 
     return list(islice(cycle(gaussian.offsets or default), num_heads - gaussian.num_learned_heads))
 
 
-def _recurrent_superposition(stack: RecurrentSuperposition) -> RecurrentStack:
-    pushed, depth = stack.pushed_activation, stack.depth
-    return RecurrentStack("superposition", stack.stack_embedding_size, pushed=pushed, depth=depth)
-
-
-def _recurrent_stratified(stack: Stratified) -> RecurrentStack:
-    return RecurrentStack("stratified", stack.stack_embedding_size, pushed=stack.pushed_activation)
-
-
-def _recurrent_nondeterministic(stack: Nondeterministic) -> RecurrentStack:
-    sizes = stack.stack_embedding_size, stack.num_states, stack.stack_alphabet_size
-    return RecurrentStack("nondeterministic", *sizes, stack.pushed_activation, stack.window)
-
-
 STACK_BUILDERS: Mapping[type[Settings], StackBuilder] = MappingProxyType(
     {Superposition: _superposition, Nondeterministic: _nondeterministic, StackPointer: _stack_pointer}
 )
@@ -181,16 +149,9 @@ HEADS_BUILDERS: Mapping[type[Settings], HeadsBuilder] = MappingProxyType(
 CROSS_BUILDERS: Mapping[type[Settings], CrossBuilder] = MappingProxyType(
     {Softmax: _cross_softmax, Hard: _cross_hard, CrossGaussian: _cross_gaussian}
 )
-RECURRENT_BUILDERS: Mapping[type[Settings], RecurrentBuilder] = MappingProxyType(
-    {
-        RecurrentSuperposition: _recurrent_superposition,
-        Stratified: _recurrent_stratified,
-        Nondeterministic: _recurrent_nondeterministic,
-    }
-)
 
 
-def build_attention(settings: TransformerSettings, layer: Settings, causal: bool) -> AttentionLayer | None:
+def build_attention(settings: TransformerSettings, layer: Settings, causal: bool) -> attention.AttentionLayer | None:
     """Return the self-attention of a layer; None for ``attention: none``."""
     if isinstance(layer, NoAttention):
         return None
@@ -202,22 +163,22 @@ def build_attention(settings: TransformerSettings, layer: Settings, causal: bool
     raise TypeError(f"{type(layer).__name__} has no builder")
 
 
-def build_stack(d_model: int, stack: Settings) -> AttentionLayer:
+def build_stack(d_model: int, stack: Settings) -> attention.AttentionLayer:
     """Return stack attention that is added to a layer."""
-    return _builder_of(STACK_BUILDERS, stack)(d_model, stack)
+    return builder_of(STACK_BUILDERS, stack)(d_model, stack)
 
 
-def build_cross_attention(settings: TransformerSettings, cross: Settings) -> CrossAttentionLayer | None:
+def build_cross_attention(settings: TransformerSettings, cross: Settings) -> attention.CrossAttentionLayer | None:
     """Return the cross-attention of a layer; None for ``attention: none``."""
-    return None if isinstance(cross, NoAttention) else _builder_of(CROSS_BUILDERS, cross)(settings, cross)
+    return None if isinstance(cross, NoAttention) else builder_of(CROSS_BUILDERS, cross)(settings, cross)
 
 
-def build_recurrent_stack(stack: Settings) -> RecurrentStack:
-    """Return the stack of a recurrent network."""
-    return _builder_of(RECURRENT_BUILDERS, stack)(stack)
+def builder_of(builders: Mapping[type[Settings], _T], settings: Settings) -> _T:
+    """Return the builder of a settings class or of its nearest base class.
 
-
-def _builder_of(builders: Mapping[type[Settings], _T], settings: Settings) -> _T:
+    Raises:
+        TypeError: there is none.
+    """
     for kind in type(settings).__mro__:
         if kind in builders:
             return builders[kind]

@@ -1,15 +1,14 @@
 """Build models from their settings."""
 
 from collections.abc import Sequence
-from typing import TypeVar, assert_never
+from typing import TYPE_CHECKING, TypeVar, assert_never
 
 from torch import nn
 
-from structattn.attention import CrossTwoStreamAttention, TwoStreamAttention
+from structattn import attention  # its layers are imported when they are first used
 from structattn.models import (
     Block,
     EachStream,
-    Embedding,
     EncoderDecoder,
     FeedForward,
     FeedForwardFirst,
@@ -17,7 +16,6 @@ from structattn.models import (
     Layers,
     MaskedLanguageModel,
     SemanticStream,
-    SpelledEmbedding,
     TwoStreamEmbedding,
     initialize_transformer,
 )
@@ -28,13 +26,9 @@ from structattn.models.builders.layers import (
     build_output,
     build_spelling,
     build_word_embedding,
-    spelled_embedding,
 )
-from structattn.models.builders.mechanisms import build_recurrent_stack, dropout_rate, score_positions
-from structattn.models.recurrent import DeepRecurrence, OneHot, Recurrence, RecurrentLanguageModel, initialize_recurrent
+from structattn.models.builders.mechanisms import dropout_rate, score_positions
 from structattn.models.two_stream import layer_norm
-from structattn.operators import RecurrentStack
-from structattn.settings.embeddings import TableEmbedding
 from structattn.settings.mechanisms import Softmax
 from structattn.settings.models import OwnModelSettings
 from structattn.settings.recurrent import ElmanSettings, LstmSettings
@@ -48,7 +42,12 @@ from structattn.settings.transformer import (
     TwoStreamSettings,
 )
 from structattn.support.errors import SettingsError
-from structattn.support.special_tokens import CLASS_OFFSET, FIRST_SYMBOL
+from structattn.support.imports import lazy_function
+
+if TYPE_CHECKING:
+    from structattn.models.builders.recurrent import build_recurrent
+else:
+    build_recurrent = lazy_function("structattn.models.builders.recurrent", "build_recurrent")
 
 
 def two_stream_language_model(settings: TwoStreamSettings, vocabulary_size: int) -> LanguageModel:
@@ -96,7 +95,9 @@ def _block(settings: TwoStreamBase, causal: bool, cross: bool) -> Block:
     return Block(
         d_model,
         _attention(settings, causal),
-        CrossTwoStreamAttention(d_model, num_heads, *sampling, settings.bias, settings.noise) if cross else None,
+        attention.CrossTwoStreamAttention(d_model, num_heads, *sampling, settings.bias, settings.noise)
+        if cross
+        else None,
         _feedforward(settings),
         norm=settings.norm,
         dropout=settings.dropout,
@@ -111,11 +112,11 @@ def _simplified_block(settings: TwoStreamSettings) -> Block:
     return Block(settings.d_model, layer, norm="none", dropout=settings.dropout, two_streams=True)
 
 
-def _attention(settings: TwoStreamBase, causal: bool, output_projection: bool = True) -> TwoStreamAttention:
+def _attention(settings: TwoStreamBase, causal: bool, output_projection: bool = True) -> attention.TwoStreamAttention:
     d_model, num_heads = settings.d_model, settings.num_heads
     sampling = (settings.temperature, settings.straight_through)
     positions = score_positions(settings, num_heads, d_model // num_heads)
-    return TwoStreamAttention(
+    return attention.TwoStreamAttention(
         d_model, num_heads, *sampling, causal, settings.bias, positions, output_projection, settings.noise
     )
 
@@ -127,57 +128,6 @@ def _feedforward(settings: TwoStreamBase) -> EachStream | None:
 
 def _semantic(settings: TwoStreamBase) -> SemanticStream:
     return SemanticStream(nn.LayerNorm(settings.d_model) if settings.norm == "pre" else None)
-
-
-def build_recurrent(settings: LstmSettings | ElmanSettings, vocabulary: VocabularySpec) -> RecurrentLanguageModel:
-    """Build a recurrent language model with initial weights.
-
-    Raises:
-        SettingsError: the embeddings need the characters of words, and ``vocabulary`` has none.
-    """
-    stack = None if settings.stack is None else build_recurrent_stack(settings.stack)
-    joined = stack.reading_size if stack is not None and settings.join_reading else 0
-    output_size = settings.hidden_size + joined
-    embedding, input_size = _recurrent_embedding(settings, vocabulary, output_size)
-    model = RecurrentLanguageModel(
-        embedding,
-        _recurrence(settings, input_size, stack),
-        None if settings.tied_embeddings else nn.Linear(output_size, vocabulary.size - CLASS_OFFSET),
-    )
-    initialize_recurrent(model, settings.init_scale, settings.weight_init)
-    return model
-
-
-def _recurrence(
-    settings: LstmSettings | ElmanSettings, input_size: int, stack: RecurrentStack | None
-) -> Recurrence | DeepRecurrence:
-    cell = "lstm" if isinstance(settings, LstmSettings) else settings.activation
-    if not settings.is_deep:
-        return Recurrence(input_size, settings.hidden_size, cell, stack)
-    return DeepRecurrence(
-        input_size,
-        settings.hidden_size,
-        settings.num_layers,
-        cell,
-        stack,
-        learned_start=settings.learned_initial_state,
-        joined=settings.join_reading,
-        dropout=settings.dropout,
-    )
-
-
-def _recurrent_embedding(
-    settings: LstmSettings | ElmanSettings, vocabulary: VocabularySpec, output_size: int
-) -> tuple[OneHot | Embedding | SpelledEmbedding, int]:
-    """Return the embedding and its size."""
-    size, kind = settings.embedding_size, settings.embedding
-    if settings.tied_embeddings:
-        return Embedding(vocabulary.size, output_size, scaled=False), output_size
-    if size is None:
-        return OneHot(vocabulary.size), vocabulary.size - FIRST_SYMBOL
-    if isinstance(kind, TableEmbedding):
-        return Embedding(vocabulary.size, size), size
-    return spelled_embedding(kind, vocabulary, size, "model.embedding"), size
 
 
 Model = TypeVar("Model", bound=nn.Module)

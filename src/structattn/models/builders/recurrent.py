@@ -1,0 +1,95 @@
+"""Build recurrent models and their stacks."""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from torch import nn
+
+from structattn.models import Embedding, SpelledEmbedding
+from structattn.models.builders.layers import VocabularySpec, spelled_embedding
+from structattn.models.builders.mechanisms import builder_of
+from structattn.models.recurrent import DeepRecurrence, OneHot, Recurrence, RecurrentLanguageModel, initialize_recurrent
+from structattn.operators import RecurrentStack
+from structattn.settings.base import Settings
+from structattn.settings.embeddings import TableEmbedding
+from structattn.settings.mechanisms import Nondeterministic, RecurrentSuperposition, Stratified
+from structattn.settings.recurrent import ElmanSettings, LstmSettings
+from structattn.support.special_tokens import CLASS_OFFSET, FIRST_SYMBOL
+
+RecurrentBuilder = Callable[[Any], RecurrentStack]
+"""Settings of the stack -> stack of a recurrent network."""
+
+
+def build_recurrent(settings: LstmSettings | ElmanSettings, vocabulary: VocabularySpec) -> RecurrentLanguageModel:
+    """Build a recurrent language model with initial weights.
+
+    Raises:
+        SettingsError: the embeddings need the characters of words, and ``vocabulary`` has none.
+    """
+    stack = None if settings.stack is None else builder_of(RECURRENT_BUILDERS, settings.stack)(settings.stack)
+    joined = stack.reading_size if stack is not None and settings.join_reading else 0
+    output_size = settings.hidden_size + joined
+    embedding, input_size = _embedding(settings, vocabulary, output_size)
+    model = RecurrentLanguageModel(
+        embedding,
+        _recurrence(settings, input_size, stack),
+        None if settings.tied_embeddings else nn.Linear(output_size, vocabulary.size - CLASS_OFFSET),
+    )
+    initialize_recurrent(model, settings.init_scale, settings.weight_init)
+    return model
+
+
+def _recurrence(
+    settings: LstmSettings | ElmanSettings, input_size: int, stack: RecurrentStack | None
+) -> Recurrence | DeepRecurrence:
+    cell = "lstm" if isinstance(settings, LstmSettings) else settings.activation
+    if not settings.is_deep:
+        return Recurrence(input_size, settings.hidden_size, cell, stack)
+    return DeepRecurrence(
+        input_size,
+        settings.hidden_size,
+        settings.num_layers,
+        cell,
+        stack,
+        learned_start=settings.learned_initial_state,
+        joined=settings.join_reading,
+        dropout=settings.dropout,
+    )
+
+
+def _embedding(
+    settings: LstmSettings | ElmanSettings, vocabulary: VocabularySpec, output_size: int
+) -> tuple[OneHot | Embedding | SpelledEmbedding, int]:
+    """Return the embedding and its size."""
+    size, kind = settings.embedding_size, settings.embedding
+    if settings.tied_embeddings:
+        return Embedding(vocabulary.size, output_size, scaled=False), output_size
+    if size is None:
+        return OneHot(vocabulary.size), vocabulary.size - FIRST_SYMBOL
+    if isinstance(kind, TableEmbedding):
+        return Embedding(vocabulary.size, size), size
+    return spelled_embedding(kind, vocabulary, size, "model.embedding"), size
+
+
+def _recurrent_superposition(stack: RecurrentSuperposition) -> RecurrentStack:
+    pushed, depth = stack.pushed_activation, stack.depth
+    return RecurrentStack("superposition", stack.stack_embedding_size, pushed=pushed, depth=depth)
+
+
+def _recurrent_stratified(stack: Stratified) -> RecurrentStack:
+    return RecurrentStack("stratified", stack.stack_embedding_size, pushed=stack.pushed_activation)
+
+
+def _recurrent_nondeterministic(stack: Nondeterministic) -> RecurrentStack:
+    sizes = stack.stack_embedding_size, stack.num_states, stack.stack_alphabet_size
+    return RecurrentStack("nondeterministic", *sizes, stack.pushed_activation, stack.window)
+
+
+RECURRENT_BUILDERS: Mapping[type[Settings], RecurrentBuilder] = MappingProxyType(
+    {
+        RecurrentSuperposition: _recurrent_superposition,
+        Stratified: _recurrent_stratified,
+        Nondeterministic: _recurrent_nondeterministic,
+    }
+)
