@@ -36,6 +36,7 @@ def tensors(contents, b=0):
     return tuple(x[b] for x in (contents.height, contents.at_least, contents.positions, contents.symbols))
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("definition", [False, True])
 @pytest.mark.parametrize(("time", "states", "symbols"), SIZES)
 def test_contents_are_those_of_all_runs(random_inputs, all_runs, time, states, symbols, definition):
