@@ -1,7 +1,13 @@
 """The choice of the cases that `make test` runs, translation runs of random weights, and a toy language with names."""
 
+import contextlib
+import functools
+import importlib
 import itertools
+import os
 import random
+import stat
+import sys
 from collections import defaultdict
 from functools import partial
 from types import SimpleNamespace
@@ -24,6 +30,69 @@ SLOW_TESTS = pytest.StashKey[int]()
 SIDES = {"kind": "encoder_decoder", "encoder": {"layers": 2}, "decoder": {"layers": 2}}
 COMMON_WORDS = {"eins": "one", "zwei": "two", "drei": "three"}
 LETTERS = {"a": "A", "b": "B", "c": "C"}
+
+# Interpreters that tests start compile the package once, and these tests are rewritten once.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _without_what_no_test_needs():
+    """Files are not flushed, devices that are missing not seeded, and models of one architecture checked once.
+
+    Tests of these replace them in turn. Of the time of a small training they would be more than half.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", _flush_unless_stored)
+        with contextlib.suppress(ModuleNotFoundError):  # tests/fast tests what holds without it
+            fast = importlib.import_module("structattn.fast.accelerate")
+            patch.setattr(fast, "disagreement", _checked_once(fast.disagreement))
+        for device in (torch.cuda, torch.xpu, torch.mtia):
+            if not device.is_available():
+                patch.setattr(device, "manual_seed_all", lambda seed: None)
+        yield
+
+
+@pytest.fixture(scope="session")
+def save_empty_figure():
+    """In place of Figure.savefig, whose rendering takes most of the time of a report."""
+
+    def save(figure, target, **options):
+        target.write('<svg width="1pt" height="1pt"></svg>' if options["format"] == "svg" else b"figure")
+
+    return save
+
+
+@pytest.fixture
+def without_drawing(monkeypatch, save_empty_figure):
+    """Figures are made, but not rendered; tests/report renders them."""
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", save_empty_figure)
+
+
+def _flush_unless_stored(descriptor, flush=os.fsync):
+    """Files and folders survive everything but a loss of power unflushed; of other descriptors, it is an error."""
+    number = descriptor if isinstance(descriptor, int) else descriptor.fileno()
+    if not (stat.S_ISREG(mode := os.fstat(number).st_mode) or stat.S_ISDIR(mode)):
+        flush(descriptor)
+
+
+def _checked_once(disagreement):
+    """Compare layers with their kernels, unless layers of the same structure and settings were compared before."""
+    found = {}
+
+    @functools.wraps(disagreement)
+    def check(layers, name):
+        key = name, *((path, type(module), repr(_settings(module))) for path, module in layers.named_modules())
+        if key not in found:
+            found[key] = disagreement(layers, name)
+        return found[key]
+
+    return check
+
+
+def _settings(module):
+    weights = {name: value is not None and (value.shape, value.dtype) for name, value in module._parameters.items()}
+    return weights, {name: value for name, value in vars(module).items() if not name.startswith("_")}
 
 
 @pytest.fixture(scope="session")

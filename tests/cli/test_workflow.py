@@ -126,6 +126,7 @@ def test_explanations_are_distributions(workspace):
         assert len(example.records[2].best_run) == len(example.tokens)
 
 
+@pytest.mark.usefixtures("without_drawing")
 def test_the_report_of_both_runs(workspace):
     succeed("evaluate", workspace / "run", workspace / "text-run", "--split", "valid")
     output = succeed("report", workspace / "run", workspace / "text-run", "-o", workspace / "report").output
@@ -181,6 +182,7 @@ def test_damaged_weights_are_rejected(workspace, tmp_path):
     assert "model.safetensors" in result.stderr
 
 
+@pytest.mark.usefixtures("without_drawing")
 def test_demo_runs_twice_and_rejects_another_seed(tmp_path):
     folder = tmp_path / "demo"
     for _ in range(2):

@@ -56,6 +56,7 @@ def enumerated(model, source, penalty):
     return [EVERYTHING[index] for index in order], scores[order]
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("penalty", PENALTIES, ids=str)
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_a_wide_beam_is_exhaustive(translator, sources, mechanism, penalty):
@@ -86,6 +87,7 @@ def test_n_best_are_sorted_and_scored_as_whole_sequences(translator, sources, me
                 assert hypothesis.score == pytest.approx(log_probability / divisor, rel=1e-9)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("finishing", ["separate", "in_beam"])
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_a_beam_of_one_is_greedy(translator, sources, mechanism, finishing):

@@ -78,6 +78,7 @@ def plain_search(model, source, limit, search, n_best, kept=None):
     return (best(finished, search.final_penalty) + best(going_on, search.final_penalty))[:n_best]
 
 
+@pytest.mark.covering(1)
 @torch.no_grad()
 @pytest.mark.parametrize(
     "search", SEARCHES, ids=lambda search: f"{search.finishing}-{search.stopping}-{search.length_penalty}"
@@ -97,6 +98,7 @@ def test_narrow_beams_match_the_plain_implementation(translator, sources, mechan
             assert found == pytest.approx([log_probability for log_probability, _ in expected], rel=1e-9)
 
 
+@pytest.mark.covering(1)
 @torch.no_grad()
 @pytest.mark.parametrize(
     "search", SEARCHES, ids=lambda search: f"{search.finishing}-{search.stopping}-{search.length_penalty}"

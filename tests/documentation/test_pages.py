@@ -79,25 +79,39 @@ def checkout(folder):
 
 
 @contextmanager
-def programs(folder, sources):
-    """Put the commands on the path; yield the environment."""
-    address = str(folder / "commands.socket")
+def server(folder, *sources):
+    """Start the process that runs commands; yield its address."""
+    address = folder / "commands.socket"
+    script = Path(__file__).with_name("commands.py")
+    process = subprocess.Popen([sys.executable, script, address, *sources], env=environment())
+    try:
+        while not address.exists():
+            assert process.poll() is None
+            time.sleep(0.1)
+        yield str(address)
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def environment():
+    return {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+
+
+@pytest.fixture(scope="session")
+def installed(tmp_path_factory):
+    """The address of the process that runs the commands of all pages but those that change the sources."""
+    with server(tmp_path_factory.mktemp("commands")) as address:
+        yield address
+
+
+def programs(folder, address):
+    """Write the commands into a folder; return the environment that finds them."""
     (folder / "bin").mkdir()
     for name in ("structattn", "pytest"):
         (folder / "bin" / name).write_text(PROGRAM.format(address=address, name=name))
         (folder / "bin" / name).chmod(0o755)
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
-    environment["PATH"] = f"{folder / 'bin'}:{os.environ['PATH']}"
-    script = Path(__file__).with_name("commands.py")
-    server = subprocess.Popen([sys.executable, script, address, *sources], env=environment)
-    try:
-        while not Path(address).exists():
-            assert server.poll() is None
-            time.sleep(0.1)
-        yield environment
-    finally:
-        server.terminate()
-        server.wait()
+    return environment() | {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
 
 
 def smaller(page, source):
@@ -127,14 +141,20 @@ def run_block(block, source, folder, environment, names):
 
 
 @pytest.mark.parametrize("page", RUN, ids=[str(page.relative_to(ROOT)) for page in RUN])
-def test_a_page_runs_as_it_is_written(page, folder):
+def test_a_page_runs_as_it_is_written(page, folder, request):
     found = blocks(page)
-    sources = [checkout(folder)] if any(block.language == "diff" for block in found) else []
-    names = {}
-    with programs(folder, sources) as environment:
-        for block in found:
-            if block.not_run is None and (block.caption or block.language in ("bash", "python")):
-                run_block(block, smaller(page, block.text), folder, environment, names)
+    if any(block.language == "diff" for block in found):
+        with server(folder, checkout(folder)) as address:
+            run_page(page, found, folder, address)
+    else:
+        run_page(page, found, folder, request.getfixturevalue("installed"))
+
+
+def run_page(page, found, folder, address):
+    names, variables = {}, programs(folder, address)
+    for block in found:
+        if block.not_run is None and (block.caption or block.language in ("bash", "python")):
+            run_block(block, smaller(page, block.text), folder, variables, names)
 
 
 @pytest.mark.parametrize("page", SMALLER)

@@ -117,6 +117,7 @@ HARD_CODED = {
 }
 
 
+@pytest.mark.covering(1)
 @needs_kernel
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("changes", [{}, {"norm": "post", "bias": False, "d_model": 72, "d_ff": None}], ids=str)
@@ -137,6 +138,7 @@ OTHER_ATTENTION = {
 }
 
 
+@pytest.mark.covering(1)
 @needs_kernel
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("name", OTHER_ATTENTION)
@@ -406,6 +408,7 @@ SEARCHES = {
 }
 
 
+@pytest.mark.covering(1)
 @needs_kernel
 @pytest.mark.parametrize("search", SEARCHES)
 @pytest.mark.parametrize("change", [patched_class, patched_norm, patched_logits, patched_instance, hooked, subclass])

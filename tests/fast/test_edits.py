@@ -125,6 +125,7 @@ def close(found, expected):
     return all(torch.allclose(one, two, rtol=1e-3, atol=1e-3) for one, two in zip(found, expected, strict=True))
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("d_model", SIZES)
 @pytest.mark.parametrize("how", ["class", "instance"])
 @pytest.mark.parametrize("what", PATCHES)
@@ -141,6 +142,7 @@ def test_a_patch_is_followed(monkeypatch, what, how, d_model):
     assert torch.allclose(stepped(fast), steps_before, rtol=1e-2) is not in_steps
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("d_model", SIZES)
 @pytest.mark.parametrize("how", ["class", "instance"])
 @pytest.mark.parametrize("what", ["softmax", "feed-forward", "norm", "embedding"])
@@ -181,7 +183,7 @@ def total_of_agreeing_forms(d_model):
     return logits.abs().sum().item()
 
 
-@pytest.mark.quick("stack", "feed-forward")
+@pytest.mark.quick("feed-forward")
 @pytest.mark.parametrize("what", EDITS)
 def test_an_edited_copy_of_the_source_is_followed(tmp_path, what):
     name, before, after = EDITS[what]

@@ -43,6 +43,7 @@ def test_training_runs():
     run("-c", TRAINING)
 
 
+@pytest.mark.slow
 def test_the_contract_of_layers_holds():
     options = ["-q", "-p", "without_fast", "-p", "no:cacheprovider", "-m", "not slow", "-k", CHOSEN]
     assert " passed" in run("-m", "pytest", *options, CONTRACT)

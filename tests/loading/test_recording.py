@@ -107,6 +107,7 @@ def test_translations_are_recorded_with_their_beam_search(run_dir, tmp_path, kin
     assert (np.bincount(tree.steps, weights=~tree.finished) <= run.settings.evaluation.beam_size).all()
 
 
+@pytest.mark.covering(1)
 def test_continuations_are_recorded_with_their_beam_search(run_dir, generating_kind, kinds):
     run, text = load(run_dir(generating_kind)), kinds.texts.get(generating_kind)
     text = run.prepared.vocabulary.symbols[3] if text is None else text

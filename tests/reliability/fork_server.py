@@ -92,6 +92,10 @@ def answer(request: dict) -> dict[str, int]:
 
 def main() -> None:
     torch.set_num_threads(1)
+    sys.path.append(str(Path(__file__).parents[1]))
+    from preloading import import_everything
+
+    import_everything()
     print("ready", flush=True)
     for line in sys.stdin:
         print(json.dumps(answer(json.loads(line))), flush=True)

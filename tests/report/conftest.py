@@ -146,16 +146,3 @@ def write_run(write_examples):
 def make_run(write_run, tmp_path):
     """make_run(name, ...) writes a run folder and returns its path."""
     return functools.partial(write_run, tmp_path)
-
-
-@pytest.fixture
-def without_drawing(monkeypatch):
-    """Save empty figures, for tests of the text of the page."""
-
-    def save(figure, target, **options):
-        if options.get("format") == "svg":
-            target.write('<svg width="1pt" height="1pt"></svg>')
-        else:
-            target.write(b"")
-
-    monkeypatch.setattr("matplotlib.figure.Figure.savefig", save)

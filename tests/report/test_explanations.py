@@ -6,6 +6,7 @@ import pytest
 from structattn.cli.report_page import write_report
 from structattn.loading.records import BOTTOM, Record
 
+pytestmark = pytest.mark.usefixtures("without_drawing")
 SOURCE, TARGET = ("ein", "Hut", "<eos>"), ("<bos>", "a", "hat")
 
 

@@ -59,6 +59,7 @@ def test_a_sweep_trains_selects_and_evaluates(tree, tmp_path):
     assert len(index) == 8
 
 
+@pytest.mark.usefixtures("without_drawing")
 def test_the_report_of_a_sweep_shows_its_results_claims_and_published_numbers(tree, run_undisturbed, tmp_path):
     claim = {"description": "a stack <helps>", "cell": {"model": "Tf+Sup"}, "below": {"model": "Tf"}}
     values = [{"cell": {"language": "Dyck", "model": "Tf"}, "value": 0.25}]

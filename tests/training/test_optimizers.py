@@ -192,6 +192,7 @@ def run_settings(data, optimizer=ADAMW, **training):
     return resolve_settings({"task": "formal_language", "data": str(data), "model": model, "training": training})
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_a_resumed_run_is_byte_identical(data, tmp_path, monkeypatch, name, precision):

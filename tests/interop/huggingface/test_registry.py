@@ -376,6 +376,7 @@ def test_beside_stacks(hf, gpt2, lively, ids_of, batch_of, mechanism):
     assert torch.equal(result, generate(model, ids, mask, do_sample=False, use_cache=False))
 
 
+@pytest.mark.quick("hard")
 @pytest.mark.parametrize("mechanism", ["gaussian", "hard"])
 def test_compilation(hf, llama, ids_of, batch_of, mechanism):
     model = llama()

@@ -57,6 +57,7 @@ def generate(model, ids, mask, **way):
     return model.generate(ids, attention_mask=mask, max_new_tokens=9, **way)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS.keys())
 def test_with_a_cache_as_without(model, prompts, batch_of, way):
     ids, mask = batch_of(prompts, "left")

@@ -242,6 +242,7 @@ def test_hidden_states_and_attentions_are_all_there(hf, plain, stack, ids_of):
     assert [weights.shape for weights in outputs.attentions] == [(2, 2, 5, 5)] * 3
 
 
+@pytest.mark.quick("nondeterministic")
 def test_compilation(hf, gpt2, lively, stack, ids_of, batch_of):
     stacked = lively(hf.add_stack_attention(gpt2(), {**stack, "layers": [1]}))
     ids, mask = batch_of([ids_of(1, 6)[0], ids_of(1, 4)[0]], "right")

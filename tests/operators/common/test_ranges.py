@@ -107,6 +107,7 @@ def test_compiled_functions_refuse_lengths_out_of_range(case, backend):
         compiled(torch.tensor([5, 7]))
 
 
+@pytest.mark.slow
 def test_compiled_nondeterministic_stack_survives_a_length_out_of_range():
     """The process would end with a segmentation fault if the kernel trusted the length."""
     program = """

@@ -73,6 +73,7 @@ def test_sizes_without_a_compiled_form_equal_the_definition(random_inputs, state
     assert_agree(random_inputs(2, 9, states, symbols, scale=2.0), 1e-10, single=1e-5)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize(("states", "symbols"), [(1, 1), (2, 3), (3, 3)])
 @pytest.mark.parametrize("scale", [1, 30, 300, 1e4])
 def test_twin_equals_definition(random_inputs, states, symbols, scale):

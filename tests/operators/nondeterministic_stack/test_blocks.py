@@ -70,7 +70,7 @@ def test_blocks_equal_single_steps(random_inputs, time, window, scale):
     assert_same(with_gradients(whole, inputs, window=window), with_gradients(by_steps, inputs, window=window))
 
 
-@pytest.mark.covering(2)
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("states", [1, 2, 3])
 @pytest.mark.parametrize("symbols", [1, 2, 3])
 @pytest.mark.parametrize("window", [None, 7])
@@ -87,6 +87,7 @@ def test_blocks_equal_the_definition(random_inputs, states, symbols, window):
     assert_same(posteriors, nondeterministic_stack_posteriors(*inputs.logits, **reference))
 
 
+@pytest.mark.quick("20")
 @pytest.mark.parametrize("window", [None, 20])
 def test_weights_over_positions_and_their_gradients_equal_the_definition(random_inputs, window):
     def weights(inputs, **options):

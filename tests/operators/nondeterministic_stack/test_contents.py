@@ -36,6 +36,7 @@ def tensors(contents, b=0):
     return tuple(x[b] for x in (contents.height, contents.at_least, contents.positions, contents.symbols))
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("definition", [False, True])
 @pytest.mark.parametrize(("time", "states", "symbols"), SIZES)
 def test_contents_are_those_of_all_runs(random_inputs, all_runs, time, states, symbols, definition):
@@ -64,6 +65,7 @@ def test_the_fast_form_equals_the_definition(random_inputs, scale):
         assert_close(got, want, rtol=0, atol=1e-11)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("window", [None, 1, 6])
 @pytest.mark.parametrize(("time", "block"), [(1, 1), (2, 1), (7, 2), (22, 5), (24, 5), (25, 5)])
 def test_blocks_of_any_size_equal_the_definition(random_inputs, monkeypatch, time, block, window):

@@ -22,6 +22,7 @@ def log_total(runs):
     return top + math.log(math.fsum(math.exp(run.log_weight - top) for run in runs))
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize(("time", "states", "symbols"), SIZES)
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 def test_weights_and_readings_are_sums_over_all_runs(random_inputs, all_runs, time, states, symbols, implementation):
@@ -40,6 +41,7 @@ def test_weights_and_readings_are_sums_over_all_runs(random_inputs, all_runs, ti
     torch.testing.assert_close(readings, expected @ vectors, rtol=0, atol=1e-12)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize(("time", "states", "symbols"), SIZES)
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 def test_log_weight_and_posteriors_count_all_runs(random_inputs, all_runs, time, states, symbols, implementation):
@@ -58,6 +60,7 @@ def test_log_weight_and_posteriors_count_all_runs(random_inputs, all_runs, time,
         torch.testing.assert_close(got[0], want, rtol=0, atol=1e-12)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize(("time", "states", "symbols"), SIZES)
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 def test_best_run_is_the_heaviest_of_all(random_inputs, all_runs, time, states, symbols, implementation):

@@ -65,8 +65,8 @@ def assert_equals_definition(given, device, tolerance, *, lengths=None, window=N
         (0, 3, 2, 3, 5, torch.float32),
         (3, 1, 2, 3, 1, torch.float64),
         (3, 2, 1, 2, 5, torch.float32),
-        (1, 3, 2, 3, 5, torch.float64),
         (1, 3, 1, 2, 33, torch.float32),
+        pytest.param(1, 3, 2, 3, 5, torch.float64, marks=pytest.mark.slow),
         pytest.param(1, 4, 2, 3, 5, torch.float64, marks=pytest.mark.slow),
         pytest.param(1, 4, 3, 2, 1, torch.float32, marks=pytest.mark.slow),
         pytest.param(1, 7, 1, 2, 33, torch.float32, marks=pytest.mark.slow),
@@ -82,15 +82,14 @@ def test_kernel_equals_definition(random_inputs, gpu, batch, time, states, symbo
 
 @pytest.mark.parametrize(
     ("time", "window"),
-    [(4, 1), (5, 3), *(pytest.param(7, window, marks=pytest.mark.slow) for window in (1, 3))],
+    [(4, 1), *(pytest.param(*sizes, marks=pytest.mark.slow) for sizes in ((5, 3), (7, 1), (7, 3)))],
 )
 def test_window(random_inputs, gpu, time, window):
     assert_equals_definition(random_inputs(1, time, 1, 2, 1).all, gpu, 1e-10, window=window)
 
 
-@pytest.mark.parametrize(
-    ("time", "window"), [(5, 3), *(pytest.param(6, window, marks=pytest.mark.slow) for window in (None, 3))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("time", "window"), [(5, 3), (6, None), (6, 3)])
 def test_sums_over_several_tiles(random_inputs, gpu, monkeypatch, time, window):
     constants = gpu_operators._constants
     monkeypatch.setattr(gpu_operators, "_constants", lambda *given: constants(*given) | {"K": 2, "J": 2, "MB": 2})
@@ -155,6 +154,7 @@ def test_wild_logits(random_inputs, gpu, scale):
     assert_equals_definition(random_inputs(1, 4, 2, 1, 2, scale=scale).all, gpu, 1e-10)
 
 
+@pytest.mark.slow
 def test_a_change_of_regime_half_way_loses_nothing(random_inputs, gpu):
     inputs, bias = random_inputs(1, 8, 1, 2, 2), random_inputs(1, 1, 1, 2, scale=30.0, seed=4)
     sign = torch.where(torch.arange(8) < 4, 1.0, -1.0).double()
@@ -170,6 +170,7 @@ def test_the_guard_sees_what_the_cpu_guard_sees(random_inputs, gpu):
     assert nondeterministic_stack_gpu(*arguments)[3].tolist() == [0, 1]
 
 
+@pytest.mark.slow
 def test_past_the_length_nothing_enters_and_nothing_leaves(random_inputs, gpu):
     inputs = random_inputs(3, 4, 1, 2, 2)
     lengths = torch.tensor([4, 2, 0])
@@ -235,6 +236,7 @@ def test_second_gradient_is_refused(random_inputs, gpu):
         slope.sum().backward()
 
 
+@pytest.mark.slow
 def test_opcheck_and_compilation(random_inputs, gpu):
     inputs = [x.to(gpu, torch.float32).requires_grad_() for x in random_inputs(1, 3, 1, 2, 2).all]
     lengths = torch.tensor([3], device=gpu)

@@ -325,6 +325,7 @@ class Stepper(torch.nn.Module):
         return nondeterministic_stack_step(push, replace, pop, value, state)
 
 
+@pytest.mark.quick("3")
 @pytest.mark.parametrize("window", [None, 3])
 def test_a_step_of_the_definition_can_be_exported_for_any_time(random_inputs, window):
     inputs = random_inputs(2, 9, 2, 2)
@@ -342,6 +343,7 @@ def test_a_step_of_the_definition_can_be_exported_for_any_time(random_inputs, wi
         torch.testing.assert_close(reading, expected[:, t], rtol=0, atol=1e-14)
 
 
+@pytest.mark.slow
 def test_steps_of_the_definition_compile_without_a_break(random_inputs):
     inputs = random_inputs(2, 3, 1, 2)  # each step is traced anew, and each state and symbol adds nothing new
     compiled = torch.compile(

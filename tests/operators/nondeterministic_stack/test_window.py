@@ -38,7 +38,7 @@ def assert_same(found, wanted, tolerance):
             assert float((x - r).norm()) <= tolerance * max(float(r.norm()), 1.0)
 
 
-@pytest.mark.covering(2)
+@pytest.mark.covering(1)
 @pytest.mark.parametrize(("time", "states", "symbols"), [(7, 1, 1), (5, 1, 2), (4, 2, 1), (4, 2, 2)])
 @pytest.mark.parametrize("window", [1, 2, 3])
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)

@@ -84,6 +84,7 @@ def test_strided_biases():
         torch.testing.assert_close(softmax_attention(*tensors, mask=given), expected)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("causal", [False, True])
 def test_gradcheck(implementation, causal):

@@ -15,6 +15,7 @@ def by_definition(actions, values, lengths=None):
 READINGS = [by_definition, readings_by_map, readings_by_stack]
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("way", READINGS)
 @pytest.mark.parametrize("time", [1, 2, 7])
 @pytest.mark.parametrize("normalized", [True, False])

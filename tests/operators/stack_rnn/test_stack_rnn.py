@@ -57,6 +57,7 @@ def test_kernel_equals_definition(random_network, dtype, cell, name, time, units
     compared(leaves, cotangent, lengths, 3 * TOLERANCE[dtype], cell=cell, stack=stack)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize(
     "name",
@@ -237,7 +238,7 @@ def test_forbidden_transitions_in_floats(random_network):
     compared(leaves, torch.ones(3, 12, 4), None, 1e-5, cell="lstm", stack=LANES)
 
 
-@pytest.mark.covering(2)
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("cell", ["lstm", "tanh", "relu"])
 @pytest.mark.parametrize("name", STACKS)

@@ -159,6 +159,7 @@ def test_a_run_by_hand():
     assert superposition_stack(actions, values).flatten().tolist() == [0, 1, 2, 2, 1, 0, 0]
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("time", [1, 2, 7])
 @pytest.mark.parametrize("vector", [1, 2, 7])

@@ -35,7 +35,7 @@ from structattn.text.folders.prepared import open_prepared
 from structattn.training import loop, run_training
 from structattn.training.run_training import train
 
-QUICK, FULL = 20, 500  # states of each of the five programs
+QUICK, FULL = 8, 500  # states of each of the five programs
 FEWER = {"results": 100}  # has hardly more in all; with it there are over 2,000
 
 
@@ -195,7 +195,7 @@ def texts(tmp_path_factory):
 # Results of a finished run: scores, records and a report.
 
 
-def record_results(root, new_recorder, small_settings, parallel_data):
+def record_results(root, new_recorder, small_settings, parallel_data, save_empty_figure):
     run, translator = root / "run", root / "translator"
     train(resolve_settings(small_settings(max_epochs=None, max_updates=2)), run)
     train(resolve_settings(TRANSLATION | {"data": str(parallel_data)}), translator)
@@ -240,10 +240,6 @@ TRANSLATION = {
     "training": {"batches": {"kind": "pairs", "max_tokens": 1000}, "max_updates": 1, "num_threads": 1},
     "evaluation": {"beam_size": 1, "max_length_offset": 1, "max_length_ratio": 0.0},
 }
-
-
-def save_empty_figure(figure, target, **options):
-    target.write('<svg width="1pt" height="1pt"></svg>' if options["format"] == "svg" else b"figure")
 
 
 # Sweeps: two trials of a cell, whose data are prepared by the sweep. Workers and controller are killed together.

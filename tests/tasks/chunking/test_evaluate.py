@@ -66,6 +66,7 @@ def test_a_corpus_needs_a_sentence_to_hold_out(tmp_path):
         read_chunked_corpus(tmp_path, Notices())
 
 
+@pytest.mark.usefixtures("without_drawing")
 def test_the_command_probes_each_stream_and_the_report_shows_it(parallel_data, corpus, tmp_path):
     model = {"kind": "two_stream_encoder_decoder", "d_model": 8, "num_heads": 2, "d_ff": 8, "num_layers": 1}
     training = {"batches": {"kind": "pairs", "max_tokens": 100}, "max_updates": 1, "max_epochs": None}

@@ -195,6 +195,7 @@ def test_models_without_sentence_probabilities_and_long_sentences_are_refused(tr
         blimp_scores(scorer, [pair("Bo", "Bo sees a dog .", line=7)])
 
 
+@pytest.mark.usefixtures("without_drawing")
 def test_the_command_stores_prints_and_reports(tmp_path):
     run_on(tmp_path)
     tree = {"task": "language_modeling", "data": str(tmp_path / "data"), "model": MODEL,

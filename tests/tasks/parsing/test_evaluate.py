@@ -51,6 +51,7 @@ def test_sentences_and_linearized_trees_are_the_two_sides(parser_run):
     assert prepared.header.sources[0].path.endswith("my.trees")
 
 
+@pytest.mark.usefixtures("without_drawing")
 def test_scores_of_a_file_of_trees(parser_run):
     assert "right-branching" in run(
         "evaluate", parser_run / "run", "--suite", "trees", "--file", parser_run / "my.trees"

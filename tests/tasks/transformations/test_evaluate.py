@@ -157,6 +157,7 @@ def greedy(run, source, symbols):
     return () if token == 2 else (symbols[token],)
 
 
+@pytest.mark.usefixtures("without_drawing")
 def test_evaluate_stores_the_scores_and_reports_show_them(tmp_path):
     prepare_transformation(tmp_path / "data", "tense", sizes=SIZES)
     tree = {"task": "language_modeling", "data": str(tmp_path / "data"), "model": MODEL,

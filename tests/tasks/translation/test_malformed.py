@@ -100,7 +100,7 @@ BROKEN = {
 }
 
 
-@pytest.mark.covering(2)
+@pytest.mark.covering(1)
 @pytest.mark.parametrize(("reader", "fault", "side", "line"), product(READERS, BROKEN, (0, 1), (2, COUNT)))
 def test_invalid_text_is_rejected_at_its_position(tmp_path, monkeypatch, reader, fault, side, line):
     inserted, offset, reason = BROKEN[fault]
@@ -117,7 +117,7 @@ def test_invalid_text_is_rejected_at_its_position(tmp_path, monkeypatch, reader,
 ORDINARY = ["\r", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029", "\ufeff", "\u200b", "\x7f"]
 
 
-@pytest.mark.covering(2)
+@pytest.mark.covering(1)
 @pytest.mark.parametrize(("reader", "character", "side"), product(READERS, ORDINARY, (0, 1)))
 def test_unicode_line_breaks_are_ordinary_characters(tmp_path, monkeypatch, reader, character, side):
     pairs = rows()
@@ -131,7 +131,7 @@ def test_unicode_line_breaks_are_ordinary_characters(tmp_path, monkeypatch, read
     assert notices == ()
 
 
-@pytest.mark.covering(2)
+@pytest.mark.covering(1)
 @pytest.mark.parametrize(
     ("reader", "side", "line", "blank"), product(READERS, (0, 1), PLACES, ("", " \u00a0", "\u3000"))
 )

@@ -51,12 +51,13 @@ def check_that_it_comes_back(line, settings, nfkc):
     assert side.encode(side.decode(ids)) == ids
 
 
+@pytest.mark.parametrize("examples", [30, pytest.param(150, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
-def test_any_line_is_decoded_to_its_normalized_form(settings):
+def test_any_line_is_decoded_to_its_normalized_form(settings, examples):
     if settings.level == "bpe":
         pytest.importorskip("tokenizers", reason="the extra mt is not installed")
 
-    @hypothesis.settings(max_examples=150, deadline=None)
+    @hypothesis.settings(max_examples=examples, deadline=None)
     @given(LINES | MIXTURES, st.booleans())
     def check(line, nfkc):
         check_that_it_comes_back(line, settings, nfkc)
