@@ -12,7 +12,7 @@ BATCH, HEADS, SIZE = 3, 2, 4
 
 
 def empty(batch=BATCH, dtype=torch.float64):
-    return KeyValueCache.empty(batch, InputProjection(HEADS * SIZE, HEADS, parts=2).to(dtype), HEADS, 1)
+    return KeyValueCache.empty(batch, [(HEADS, SIZE), (1, SIZE)], torch.zeros((), dtype=dtype))
 
 
 def drawn(batch, generator, **options):
@@ -103,7 +103,7 @@ def test_what_was_begun_in_one_mode_goes_on_in_another(first, second):
     steps = [drawn(BATCH, generator) for _ in range(4)]
     with first():
         projection = InputProjection(HEADS * SIZE, HEADS, parts=2).double()
-        state = KeyValueCache.empty(BATCH, projection, HEADS, 1)
+        state = KeyValueCache.empty(BATCH, [(HEADS, SIZE), (1, SIZE)], projection.weight)
         for new in steps[:2]:
             state = state.append(*(part * 1 for part in new))
     with second():

@@ -70,7 +70,7 @@ def tanh_vectors(self, x):
 
 
 def attended(self, x, lengths=None):
-    return 2 * self.output(self._attend(x, lengths))
+    return 2 * self.attend(x, lengths)[0]
 
 
 PATCHES = {  # class, name of a method, another method, whether it is called in steps

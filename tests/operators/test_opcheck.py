@@ -27,7 +27,7 @@ def recorded_calls():
                     gradients(case.fast, *case.tensors)
         rows, row_indices = torch.randn(5, 2, 3), torch.tensor([[0, 4, 1], [2, 2, 3]])
         gaussian_attention_indexed(rows, row_indices, Gaussians((0.0, 1.0)), first=2)
-        softmax_attention_indexed(torch.randn(2, 2, 1, 3), rows, rows, row_indices)
+        softmax_attention_indexed(torch.randn(2, 2, 1, 3), rows, rows, row_indices, None, 1.0)
     return recorder.calls
 
 

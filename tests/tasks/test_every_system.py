@@ -8,7 +8,7 @@ import yaml
 
 from structattn.models import EncoderDecoder, LanguageModel, RecurrentLanguageModel
 from structattn.models.builders.models import build_model
-from structattn.models.recurrent import DeepRecurrence
+from structattn.models.recurrent.deep import DeepRecurrence
 from structattn.settings.run import RunSettings, resolve_settings
 
 SYSTEMS = yaml.safe_load(Path(__file__).with_name("systems.yaml").read_text(encoding="utf-8"))

@@ -17,7 +17,7 @@ Incremental states satisfy ``AttentionState``; ``explain`` returns an ``Explanat
 
 from typing import TYPE_CHECKING
 
-from structattn.support.imports import lazy_exports
+from structattn.support.imports import by_name, lazy_exports
 
 if TYPE_CHECKING:
     from structattn.attention.gaussian import CrossGaussianAttention, GaussianAttention
@@ -60,24 +60,18 @@ __all__ = [
 
 __getattr__, __dir__ = lazy_exports(
     __name__,
-    {
-        "AttendingLayer": "structattn.attention.protocols",
-        "AttentionLayer": "structattn.attention.protocols",
-        "AttentionState": "structattn.attention.protocols",
-        "CrossAttentionLayer": "structattn.attention.protocols",
-        "CrossGaussianAttention": "structattn.attention.gaussian",
-        "CrossHardAttention": "structattn.attention.hard",
-        "CrossSoftmaxAttention": "structattn.attention.softmax",
-        "CrossTwoStreamAttention": "structattn.attention.two_stream",
-        "Explanation": "structattn.attention.protocols",
-        "GaussianAttention": "structattn.attention.gaussian",
-        "HardAttention": "structattn.attention.hard",
-        "NondeterministicStackAttention": "structattn.attention.nondeterministic_stack",
-        "SoftmaxAttention": "structattn.attention.softmax",
-        "StackPointerAttention": "structattn.attention.stack_pointer",
-        "Streams": "structattn.attention.protocols",
-        "SuperpositionStackAttention": "structattn.attention.superposition_stack",
-        "TwoStreamAttention": "structattn.attention.two_stream",
-        "XavierInitialized": "structattn.attention.protocols",
-    },
+    by_name(
+        {
+            "structattn.attention.gaussian": "CrossGaussianAttention GaussianAttention",
+            "structattn.attention.hard": "CrossHardAttention HardAttention",
+            "structattn.attention.nondeterministic_stack": "NondeterministicStackAttention",
+            "structattn.attention.protocols": (
+                "AttendingLayer AttentionLayer AttentionState CrossAttentionLayer Explanation Streams XavierInitialized"
+            ),
+            "structattn.attention.softmax": "CrossSoftmaxAttention SoftmaxAttention",
+            "structattn.attention.stack_pointer": "StackPointerAttention",
+            "structattn.attention.superposition_stack": "SuperpositionStackAttention",
+            "structattn.attention.two_stream": "CrossTwoStreamAttention TwoStreamAttention",
+        }
+    ),
 )

@@ -1,5 +1,6 @@
 """Key/value caches of self- and cross-attention, shared by the hypotheses of a beam, and attention to them."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,8 +10,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from structattn.attention.positions.biases import ScorePositions
-from structattn.attention.projections import InputProjection, apply_positions
+from structattn.attention.projections import apply_positions
 from structattn.operators import softmax_attention
+from structattn.operators.common.checks import integer_lengths
 from structattn.operators.common.kernels import can_index_rows
 from structattn.operators.softmax_attention.cpu import softmax_attention_indexed
 
@@ -74,15 +76,7 @@ class KeyValueCache:
     lengths = None  # all rows count, unlike those of a padded memory
 
     @staticmethod
-    def empty(batch_size: int, projection: InputProjection, *heads: int) -> "KeyValueCache":
-        """Return a cache without positions, with one tensor per entry of ``heads``, its number of heads."""
-        weight = projection.weight
-        tensors = tuple(weight.new_zeros(0, count, projection.size) for count in heads)
-        indices = torch.zeros(batch_size, 0, dtype=torch.int64, device=weight.device)
-        return KeyValueCache(_Pool(tensors, [0]), 0, indices)
-
-    @staticmethod
-    def of_size(batch_size: int, sizes: Sequence[tuple[int, int]], like: Tensor) -> "KeyValueCache":
+    def empty(batch_size: int, sizes: Sequence[tuple[int, int]], like: Tensor) -> "KeyValueCache":
         """Return a cache without positions, with one tensor per entry of ``sizes``.
 
         Args:
@@ -183,12 +177,6 @@ def gather_rows(
     return tuple(copy.view(*row_indices.shape, *copy.shape[1:]).transpose(1, 2) for copy in copies)
 
 
-def require_causal(causal: bool) -> None:
-    """Raise ValueError for a bidirectional layer, which has no incremental steps."""
-    if not causal:
-        raise ValueError("a layer with causal=False attends to later positions and cannot go step by step")
-
-
 def _concatenated(past: Tensor, new: Tensor) -> Float[Tensor, "batch heads time size"]:
     """Past and new positions, with the memory layout in which ``from_tensors`` flattens without a copy."""
     return torch.cat([past.transpose(1, 2), new.transpose(1, 2)], dim=1).transpose(1, 2)
@@ -216,6 +204,7 @@ class CrossAttentionCache:
     ) -> "CrossAttentionCache":
         """Return a cache that holds these tensors."""
         batch, _, source, _ = tensors[0].shape
+        lengths = integer_lengths(lengths, batch, tensors[0].device, "memory_lengths")
         indices = torch.arange(batch * source, device=tensors[0].device).view(batch, source)
         cache = CrossAttentionCache(tuple(part.transpose(1, 2).flatten(0, 1) for part in tensors), indices, lengths)
         if not torch.compiler.is_compiling():
@@ -282,7 +271,8 @@ def cached_softmax_attention(
     """
     keys, values = cache.rows[:2]
     if positions is None and dropout == 0 and can_index_rows(query, keys, values):
-        return softmax_attention_indexed(query, keys, values, cache.row_indices, memory_lengths=cache.lengths)
+        scale = 1 / math.sqrt(max(query.shape[3], 1))
+        return softmax_attention_indexed(query, keys, values, cache.row_indices, cache.lengths, scale)
     keys, values = cache.tensors[:2]
     query, keys, bias = apply_positions(positions, query, keys, keys.shape[2] - 1)
     return softmax_attention(query, keys, values, memory_lengths=cache.lengths, mask=bias, dropout=dropout)

@@ -8,7 +8,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from structattn.attention.cache import Cache, CrossAttentionCache, KeyValueCache, require_causal
+from structattn.attention.cache import Cache, CrossAttentionCache, KeyValueCache
+from structattn.attention.heads import require_causal
 from structattn.attention.mixed_heads import MixedHeads
 from structattn.attention.positions.biases import ScorePositions
 from structattn.attention.projections import OutputProjection
@@ -88,8 +89,10 @@ class GaussianAttention(nn.Module):
         require_causal(self.heads.gaussians.causal)
         value, hard = self.heads.value, len(self.heads.gaussians.offsets)
         learned = value.num_heads - hard
-        keys_and_values = KeyValueCache.empty(batch_size, value, learned, learned) if learned else None
-        return GaussianState(KeyValueCache.empty(batch_size, value, hard), keys_and_values)
+        keys_and_values = (
+            KeyValueCache.empty(batch_size, [(learned, value.size)] * 2, value.weight) if learned else None
+        )
+        return GaussianState(KeyValueCache.empty(batch_size, [(hard, value.size)], value.weight), keys_and_values)
 
     def step(
         self, x_t: Float[Tensor, "batch d_model"], state: GaussianState

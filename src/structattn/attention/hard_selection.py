@@ -1,64 +1,18 @@
-"""Scores and selection of hard attention, shared by all layers that use it."""
+"""The selection of hard attention, for one stream and for two."""
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from structattn.attention.protocols import Explanation
-from structattn.operators import hard_attention, softmax_attention
+from structattn.attention.cache import Cache
+from structattn.attention.heads import AttentionInputs
+from structattn.attention.positions.biases import ScorePositions
+from structattn.attention.projections import apply_positions
+from structattn.attention.protocols import Explanation, Streams
+from structattn.operators import hard_attention
 from structattn.operators.common.checks import computing_precision
-
-
-@dataclass(frozen=True)
-class AttentionInputs:
-    """Queries, keys and masks: all that attention scores depend on.
-
-    Args:
-        query: q, with positions applied.
-        key: k, likewise.
-        bias: added to the scores.
-        lengths: the number of queries of each sequence.
-        memory_lengths: the number of keys of each sequence; ``lengths`` where None.
-        causal: query t attends to keys 0 to t only.
-    """
-
-    query: Float[Tensor, "batch heads time size"]
-    key: Float[Tensor, "batch heads source size"]
-    bias: Tensor | None = None
-    lengths: Tensor | None = None
-    memory_lengths: Tensor | None = None
-    causal: bool = False
-
-    def scores(self) -> Float[Tensor, "batch heads time source"]:
-        """Return the unmasked scores l[t, s] = q_t . k_s / sqrt(D) + bias[t, s] in float32 or better.
-
-        Queries and keys that are not finite give NaN in their own row or column. They are set to zero in the matrix
-        product, whose gradient would otherwise be NaN everywhere.
-        """
-        (query, key), _ = computing_precision(query=self.query, key=self.key)
-        finite, finite_key = query.isfinite().all(-1, keepdim=True), key.isfinite().all(-1, keepdim=True)
-        with torch.autocast(query.device.type, enabled=False):
-            query = torch.where(finite, query, 0) / math.sqrt(query.shape[3])
-            scores = query @ torch.where(finite_key, key, 0).transpose(2, 3)
-            scores = scores.masked_fill(~(finite & finite_key.transpose(2, 3)), torch.nan)
-            return scores if self.bias is None else scores + self.bias
-
-    def softmax_attention(self, values: Float[Tensor, "batch heads source size"], return_weights: bool = False) -> Any:
-        """Return the outputs of softmax attention, and its weights on request."""
-        return softmax_attention(
-            self.query,
-            self.key,
-            values,
-            lengths=self.lengths,
-            memory_lengths=self.memory_lengths,
-            causal=self.causal,
-            mask=self.bias,
-            return_weights=return_weights,
-        )
 
 
 @dataclass(frozen=True)
@@ -75,28 +29,37 @@ class HardSelection:
     straight_through: bool = False
     noise: bool = True
 
-    def attend(
-        self, inputs: AttentionInputs, values: Float[Tensor, "batch heads source size"], sample: bool
-    ) -> Float[Tensor, "batch heads time size"]:
-        """Return the selected values. Without ``sample`` they are gathered, and no weights are computed."""
-        outputs: Tensor = self._attend(inputs, values, sample, return_weights=False)[0]
-        return outputs
+    def attend(self, inputs: AttentionInputs, values: tuple[Tensor, ...], training: bool) -> Any:
+        """Return the selected values. In evaluation they are gathered, and no weights are computed."""
+        return self._selected(inputs, values[0], training, return_weights=False)[0]
 
     def attend_with_weights(
-        self, inputs: AttentionInputs, values: Float[Tensor, "batch heads source size"], sample: bool
-    ) -> tuple[Float[Tensor, "batch heads time size"], Float[Tensor, "batch heads time source"]]:
+        self, inputs: AttentionInputs, values: tuple[Tensor, ...], training: bool
+    ) -> tuple[Any, Float[Tensor, "batch heads time source"]]:
         """Return the selected values and the weights: a sample, or one-hot at the largest score."""
-        outputs, _, weights = self._attend(inputs, values, sample, return_weights=True)
+        outputs, _, weights = self._selected(inputs, values[0], training, return_weights=True)
         return outputs, weights.to(outputs.dtype)
 
-    def _attend(self, inputs: AttentionInputs, values: Tensor, sample: bool, return_weights: bool) -> Any:
+    def attend_cached(self, query: Tensor, cache: Cache, positions: ScorePositions | None, training: bool) -> Any:
+        """Return the selected values."""
+        keys, *values = cache.tensors
+        positioned = apply_positions(positions, query, keys, keys.shape[2] - 1)
+        return self.attend(AttentionInputs(*positioned, memory_lengths=cache.lengths), tuple(values), training)
+
+    def explain(self, inputs: AttentionInputs, values: tuple[Tensor, ...]) -> Explanation:
+        """Return the selections of evaluation, and the probabilities from which training samples."""
+        _, weights = HardSelection.attend_with_weights(self, inputs, values[-1:], training=False)
+        _, probabilities = inputs.softmax_attention(values[-1], return_weights=True)
+        return Explanation("hard", weights, details={"probabilities": probabilities.transpose(1, 2)})
+
+    def _selected(self, inputs: AttentionInputs, values: Tensor, training: bool, return_weights: bool) -> Any:
         (values,), dtype = computing_precision(values=values)
         attention: Any = hard_attention  # its overloads need return_weights as a literal
         outputs, *rest = attention(
             inputs.scores(),
             values,
             self.temperature,
-            sample=sample,
+            sample=training,
             straight_through=self.straight_through,
             noise=self.noise,
             causal=inputs.causal,
@@ -106,11 +69,21 @@ class HardSelection:
         )
         return outputs.to(dtype), *rest
 
-    def explain(self, inputs: AttentionInputs, values: Tensor) -> Explanation:
-        """Return the selections of evaluation, and the probabilities from which training samples."""
-        _, weights = self.attend_with_weights(inputs, values, sample=False)
-        _, probabilities = inputs.softmax_attention(values, return_weights=True)
-        return Explanation("hard", weights, details={"probabilities": probabilities.transpose(1, 2)})
+
+@dataclass(frozen=True)
+class TwoStreamSelection(HardSelection):
+    """Softmax attention to the values of g, and the selection of those of h by the same scores."""
+
+    def attend(self, inputs: AttentionInputs, values: tuple[Tensor, ...], training: bool) -> Streams:
+        """Return the outputs of both streams."""
+        return Streams(inputs.softmax_attention(values[0]), super().attend(inputs, values[1:], training))
+
+    def attend_with_weights(
+        self, inputs: AttentionInputs, values: tuple[Tensor, ...], training: bool
+    ) -> tuple[Streams, Float[Tensor, "batch heads time source"]]:
+        """Return the outputs of both streams and the weights of h."""
+        selected, weights = super().attend_with_weights(inputs, values[1:], training)
+        return Streams(inputs.softmax_attention(values[0]), selected), weights
 
 
 def set_temperature(module: nn.Module, temperature: float) -> None:

@@ -20,7 +20,7 @@ from structattn.operators import (
 )
 from structattn.operators.common.checks import mask_padding
 from structattn.operators.common.implementation import Implementation
-from structattn.operators.nondeterministic_stack.arguments import checked_window
+from structattn.operators.nondeterministic_stack.arguments import checked_window, split_logits
 from structattn.operators.nondeterministic_stack.contents import nondeterministic_stack_contents
 
 
@@ -96,16 +96,10 @@ class NondeterministicStackAttention(nn.Module):
     ) -> Explanation:
         """Return the weights of the bottom vector and the pushed vectors, the actions, and the highest-weighted run."""
         transitions = self._transitions(self._logits_and_values(mask_padding(x, lengths))[0])
-        weights = nondeterministic_stack_weights(*transitions, lengths=lengths, window=self.window)
-        posteriors = nondeterministic_stack_posteriors(*transitions, lengths=lengths, window=self.window)
-        run = nondeterministic_stack_best_run(*transitions, lengths=lengths, window=self.window)
-        details = {
-            "actions": torch.stack([posterior.flatten(2).sum(-1) for posterior in posteriors], dim=-1),
-            "best_run": torch.stack([run.actions, run.states, run.symbols], dim=-1),
-        }
+        weights, details = weights_and_runs(transitions, lengths, self.window)
         return Explanation(
             "nondeterministic",
-            weights.sum((2, 3))[:, None],
+            weights[:, None],
             first_source=1,
             details=details,
             contents=partial(nondeterministic_stack_contents, *transitions, lengths=lengths, window=self.window),
@@ -126,9 +120,24 @@ class NondeterministicStackAttention(nn.Module):
         return logits, torch.sigmoid(values) if self.pushed_activation == "sigmoid" else torch.exp(values)
 
     def _transitions(self, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Split logits into push and replace (..., Q, S, Q, S) and pop (..., Q, S, Q)."""
-        targets, sizes = self.num_states * self.stack_alphabet_size, (self.num_states, self.stack_alphabet_size)
-        rows = logits.view(*logits.shape[:-1], *sizes, 2 * targets + self.num_states)
-        push, replace, pop = rows.split_with_sizes([targets, targets, self.num_states], dim=-1)
-        shape = (*rows.shape[:-1], *sizes)
-        return push.view(shape), replace.view(shape), pop + self.pop_offset if self.pop_offset else pop
+        push, replace, pop = split_logits(logits, self.num_states, self.stack_alphabet_size)
+        return push, replace, pop + self.pop_offset if self.pop_offset else pop
+
+
+def weights_and_runs(
+    transitions: tuple[Tensor, Tensor, Tensor], lengths: Tensor | None, window: int | None
+) -> tuple[Float[Tensor, "batch time source"], dict[str, Tensor]]:
+    """Return the weights of the bottom vector and the pushed ones in each reading, and the details of ``Explanation``.
+
+    Args:
+        transitions: logits of push, replace and pop, as for ``nondeterministic_stack``.
+        lengths: number of steps of each sequence.
+        window: as for ``nondeterministic_stack``.
+    """
+    weights = nondeterministic_stack_weights(*transitions, lengths=lengths, window=window)
+    posteriors = nondeterministic_stack_posteriors(*transitions, lengths=lengths, window=window)
+    run = nondeterministic_stack_best_run(*transitions, lengths=lengths, window=window)
+    return weights.sum((2, 3)), {
+        "actions": torch.stack([posterior.flatten(2).sum(-1) for posterior in posteriors], dim=-1),
+        "best_run": torch.stack([run.actions, run.states, run.symbols], dim=-1),
+    }

@@ -14,18 +14,17 @@
 
 from typing import TYPE_CHECKING
 
-from structattn.support.imports import lazy_exports
+from structattn.support.imports import by_name, lazy_exports
 
 if TYPE_CHECKING:
     from structattn.models.block import Block, BlockState, FeedForward, Residual
-    from structattn.models.characters import (
+    from structattn.models.characters.embedding import (
         BidirectionalComposition,
         Composition,
         ForwardComposition,
         SpelledEmbedding,
-        SpellingDecoder,
-        SpellingState,
     )
+    from structattn.models.characters.spelling import SpellingDecoder, SpellingState
     from structattn.models.embedding import Embedding, TwoStreamEmbedding
     from structattn.models.encoder_decoder import EncoderDecoder, EncoderDecoderExplanation
     from structattn.models.initialization import initialize_transformer
@@ -33,7 +32,8 @@ if TYPE_CHECKING:
     from structattn.models.layers import Layers, LayersState
     from structattn.models.mode import evaluating, evaluating_with_dropout
     from structattn.models.protocols import AttendingModel, CausalModel
-    from structattn.models.recurrent import RecurrentLanguageModel, initialize_recurrent
+    from structattn.models.recurrent.initialization import initialize_recurrent
+    from structattn.models.recurrent.language_model import RecurrentLanguageModel
     from structattn.models.two_stream import EachStream, FeedForwardFirst, SemanticStream
 
 __all__ = [
@@ -69,34 +69,23 @@ __all__ = [
 
 __getattr__, __dir__ = lazy_exports(
     __name__,
-    {
-        "AttendingModel": "structattn.models.protocols",
-        "BidirectionalComposition": "structattn.models.characters",
-        "Block": "structattn.models.block",
-        "BlockState": "structattn.models.block",
-        "CausalModel": "structattn.models.protocols",
-        "Composition": "structattn.models.characters",
-        "EachStream": "structattn.models.two_stream",
-        "Embedding": "structattn.models.embedding",
-        "EncoderDecoder": "structattn.models.encoder_decoder",
-        "EncoderDecoderExplanation": "structattn.models.encoder_decoder",
-        "FeedForward": "structattn.models.block",
-        "FeedForwardFirst": "structattn.models.two_stream",
-        "ForwardComposition": "structattn.models.characters",
-        "LanguageModel": "structattn.models.language_model",
-        "Layers": "structattn.models.layers",
-        "LayersState": "structattn.models.layers",
-        "MaskedLanguageModel": "structattn.models.language_model",
-        "RecurrentLanguageModel": "structattn.models.recurrent",
-        "Residual": "structattn.models.block",
-        "SemanticStream": "structattn.models.two_stream",
-        "SpelledEmbedding": "structattn.models.characters",
-        "SpellingDecoder": "structattn.models.characters",
-        "SpellingState": "structattn.models.characters",
-        "TwoStreamEmbedding": "structattn.models.embedding",
-        "evaluating": "structattn.models.mode",
-        "evaluating_with_dropout": "structattn.models.mode",
-        "initialize_recurrent": "structattn.models.recurrent",
-        "initialize_transformer": "structattn.models.initialization",
-    },
+    by_name(
+        {
+            "structattn.models.block": "Block BlockState FeedForward Residual",
+            "structattn.models.characters.embedding": (
+                "BidirectionalComposition Composition ForwardComposition SpelledEmbedding"
+            ),
+            "structattn.models.characters.spelling": "SpellingDecoder SpellingState",
+            "structattn.models.embedding": "Embedding TwoStreamEmbedding",
+            "structattn.models.encoder_decoder": "EncoderDecoder EncoderDecoderExplanation",
+            "structattn.models.initialization": "initialize_transformer",
+            "structattn.models.language_model": "LanguageModel MaskedLanguageModel",
+            "structattn.models.layers": "Layers LayersState",
+            "structattn.models.mode": "evaluating evaluating_with_dropout",
+            "structattn.models.protocols": "AttendingModel CausalModel",
+            "structattn.models.recurrent.initialization": "initialize_recurrent",
+            "structattn.models.recurrent.language_model": "RecurrentLanguageModel",
+            "structattn.models.two_stream": "EachStream FeedForwardFirst SemanticStream",
+        }
+    ),
 )

@@ -194,16 +194,8 @@ class Block(nn.Module):
         memory_lengths: Int[Tensor, " batch"] | None = None,
     ) -> HiddenStates:
         """Process whole sequences. ``memory`` is the input of cross-attention; a block without it ignores it."""
-        if self.attention is not None:
-            x = self.attention(x, lengths)
-        if self.cross is not None:
-            if memory is None:
-                raise ValueError(_NO_MEMORY)
-            x = self.cross(x, memory, lengths, memory_lengths)
-        if self.feedforward is not None:
-            x = self.feedforward(x)
-        if self.stack is not None:
-            x = self.stack(x, lengths)
+        for _, sublayer, arguments in self.sublayers(lengths, memory, memory_lengths):
+            x = sublayer(x, *arguments)
         return x
 
     def attend(

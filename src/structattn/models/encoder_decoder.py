@@ -6,12 +6,13 @@ from typing import Any, cast
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from structattn.attention import Explanation
 from structattn.models.block import Memory
-from structattn.models.characters import SpelledEmbedding, SpellingDecoder
+from structattn.models.characters.embedding import SpelledEmbedding
+from structattn.models.characters.spelling import SpellingDecoder
 from structattn.models.embedding import Embedding, TwoStreamEmbedding, max_positions
+from structattn.models.language_model import class_logits, require_untied
 from structattn.models.layers import Layers, LayersState
 
 AnyEmbedding = Embedding | SpelledEmbedding | TwoStreamEmbedding
@@ -66,8 +67,7 @@ class EncoderDecoder(nn.Module):
         spelling: SpellingDecoder | None = None,
     ) -> None:
         super().__init__()
-        if output is None and isinstance(target, SpelledEmbedding):
-            raise ValueError("a SpelledEmbedding cannot be tied to the output; expected output=nn.Linear")
+        require_untied(target, output)
         self.source, self.target = source, target
         self.encoder, self.decoder = encoder, decoder
         self.output, self.spelling = output, spelling
@@ -129,11 +129,7 @@ class EncoderDecoder(nn.Module):
 
     def logits(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch classes"]:
         """Return the logits of the next token, given the decoder's output."""
-        if self.output is not None:
-            y: Tensor = self.output(x)
-            return y
-        assert not isinstance(self.target, SpelledEmbedding)
-        return F.linear(x, self.target.class_embeddings())
+        return class_logits(x, self.output, self.target)
 
     def encode(
         self,

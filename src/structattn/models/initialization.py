@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from structattn.attention import XavierInitialized
 from structattn.models.block import Block, FeedForward
-from structattn.models.characters import SpelledEmbedding
+from structattn.models.characters.embedding import SpelledEmbedding
 from structattn.models.embedding import Embedding
 
 WeightRule = Literal["uniform", "xavier", "lecun"]

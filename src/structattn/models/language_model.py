@@ -9,22 +9,29 @@ from torch.nn import functional as F
 
 from structattn.attention import Explanation
 from structattn.models.block import HiddenStates
-from structattn.models.characters import SpelledEmbedding
+from structattn.models.characters.embedding import SpelledEmbedding
 from structattn.models.embedding import Embedding, TwoStreamEmbedding
 from structattn.models.layers import Layers, LayersState
 
 
-class LanguageModel(nn.Module):
-    """p(w_t | w_1..t-1) = softmax(logits(w_1..t-1)): embeddings, layers and an output layer.
+def class_logits(
+    x: Float[Tensor, "*batch d_model"], output: nn.Linear | None, embedding: Any
+) -> Float[Tensor, "*batch classes"]:
+    """Return the logits of hidden states by the output layer; None: by the weights of an embedding with a full table.
 
-    Args:
-        embedding: of the input tokens.
-        layers: causal. With two streams, they must return the semantic stream only.
-        output: from hidden states to logits; None: tied to the embedding, without bias.
-
-    Raises:
-        ValueError: the output is tied to an embedding without a full table.
+    Class c stands for id c + 2.
     """
+    return F.linear(x, embedding.class_embeddings()) if output is None else output(x)
+
+
+def require_untied(embedding: nn.Module, output: nn.Linear | None) -> None:
+    """Raise ValueError if the output is tied to an embedding without a full table."""
+    if output is None and isinstance(embedding, SpelledEmbedding):
+        raise ValueError("a SpelledEmbedding cannot be tied to the output; expected output=nn.Linear")
+
+
+class _TransformerLanguageModel(nn.Module):
+    """Embeddings, layers and an output layer."""
 
     def __init__(
         self,
@@ -33,20 +40,8 @@ class LanguageModel(nn.Module):
         output: nn.Linear | None = None,
     ) -> None:
         super().__init__()
-        if output is None and isinstance(embedding, SpelledEmbedding):
-            raise ValueError("a SpelledEmbedding cannot be tied to the output; expected output=nn.Linear")
+        require_untied(embedding, output)
         self.embedding, self.layers, self.output = embedding, layers, output
-
-    def forward(
-        self, tokens: Int[Tensor, "batch time"], lengths: Int[Tensor, " batch"] | None = None
-    ) -> Float[Tensor, "batch time classes"]:
-        """Return the logits of the token after each position; class c stands for id c + 2.
-
-        Args:
-            tokens: ids; <pad> from each length on.
-            lengths: number of tokens per sequence; None: no padding. Logits at padding are undefined.
-        """
-        return self._logits(self.layers(self.embedding(tokens), lengths))
 
     def hidden_states(
         self, tokens: Int[Tensor, "batch time"], lengths: Int[Tensor, " batch"] | None = None
@@ -64,6 +59,40 @@ class LanguageModel(nn.Module):
         x, weights = self.layers.attend(self.embedding(tokens), lengths)
         return self._logits(x), [own for own, _ in weights]
 
+    @torch.no_grad()
+    def explain(
+        self, tokens: Int[Tensor, "batch time"], lengths: Int[Tensor, " batch"] | None = None
+    ) -> list[Explanation]:
+        """Return the attention weights of each layer, first layer first; dropout is active in training mode."""
+        return self.layers.explain(self.embedding(tokens), lengths)
+
+    def _logits(self, x: Any) -> Tensor:
+        return class_logits(x, self.output, self.embedding)
+
+
+class LanguageModel(_TransformerLanguageModel):
+    """p(w_t | w_1..t-1) = softmax(logits(w_1..t-1)): embeddings, layers and an output layer.
+
+    Args:
+        embedding: of the input tokens.
+        layers: causal. With two streams, they must return the semantic stream only.
+        output: from hidden states to logits; None: tied to the embedding, without bias.
+
+    Raises:
+        ValueError: the output is tied to an embedding without a full table.
+    """
+
+    def forward(
+        self, tokens: Int[Tensor, "batch time"], lengths: Int[Tensor, " batch"] | None = None
+    ) -> Float[Tensor, "batch time classes"]:
+        """Return the logits of the token after each position; class c stands for id c + 2.
+
+        Args:
+            tokens: ids; <pad> from each length on.
+            lengths: number of tokens per sequence; None: no padding. Logits at padding are undefined.
+        """
+        return self._logits(self.layers(self.embedding(tokens), lengths))
+
     def initial_state(self, batch_size: int) -> LayersState:
         """Return the state before the first token, which is <bos>."""
         return self.layers.initial_state(batch_size)
@@ -75,22 +104,8 @@ class LanguageModel(nn.Module):
         x, state = self.layers.step(self.embedding.embed_step(tokens, state.position), state)
         return self._logits(x), state
 
-    @torch.no_grad()
-    def explain(
-        self, tokens: Int[Tensor, "batch time"], lengths: Int[Tensor, " batch"] | None = None
-    ) -> list[Explanation]:
-        """Return the attention weights of each layer, first layer first; dropout is active in training mode."""
-        return self.layers.explain(self.embedding(tokens), lengths)
 
-    def _logits(self, x: Any) -> Tensor:
-        if self.output is not None:
-            y: Tensor = self.output(x)
-            return y
-        assert not isinstance(self.embedding, SpelledEmbedding)
-        return F.linear(x, self.embedding.class_embeddings())
-
-
-class MaskedLanguageModel(nn.Module):
+class MaskedLanguageModel(_TransformerLanguageModel):
     """p(w_t | the rest) = softmax(W h_t + b) for any position t (Li et al. 2024, equation 12).
 
     It also answers questions: the input is the question and one mask per answer token, which are predicted in parallel
@@ -103,9 +118,8 @@ class MaskedLanguageModel(nn.Module):
     """
 
     def __init__(self, embedding: Embedding, layers: Layers, output: nn.Linear | None = None) -> None:
-        super().__init__()
+        super().__init__(embedding, layers, output)
         self.mask = embedding.vocabulary_size
-        self.embedding, self.layers, self.output = embedding, layers, output
 
     def forward(
         self,
@@ -125,29 +139,3 @@ class MaskedLanguageModel(nn.Module):
         """
         x = self.layers(self.embedding(tokens), lengths)
         return self._logits(x if predicted is None else x[predicted])
-
-    def hidden_states(
-        self, tokens: Int[Tensor, "batch time"], lengths: Int[Tensor, " batch"] | None = None
-    ) -> HiddenStates:
-        """Return the hidden states before the output layer (B, T, d)."""
-        return self.layers.hidden_states(self.embedding(tokens), lengths)
-
-    def attend(
-        self, tokens: Int[Tensor, "batch time"], lengths: Int[Tensor, " batch"] | None = None
-    ) -> tuple[Float[Tensor, "batch time classes"], list[Float[Tensor, "batch heads time time"] | None]]:
-        """Return the logits and each layer's self-attention weights; see ``LanguageModel.attend``."""
-        x, weights = self.layers.attend(self.embedding(tokens), lengths)
-        return self._logits(x), [own for own, _ in weights]
-
-    @torch.no_grad()
-    def explain(
-        self, tokens: Int[Tensor, "batch time"], lengths: Int[Tensor, " batch"] | None = None
-    ) -> list[Explanation]:
-        """Return the attention weights of each layer, first layer first; dropout is active in training mode."""
-        return self.layers.explain(self.embedding(tokens), lengths)
-
-    def _logits(self, x: Any) -> Tensor:
-        if self.output is not None:
-            y: Tensor = self.output(x)
-            return y
-        return F.linear(x, self.embedding.class_embeddings())

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from structattn.support.imports import lazy_exports
+from structattn.support.imports import by_name, lazy_exports
 
 if TYPE_CHECKING:
     from structattn.operators.gaussian_attention import gaussian_attention, gaussian_weights
@@ -82,38 +82,28 @@ __all__: list[str] = [
 
 __getattr__, __dir__ = lazy_exports(
     __name__,
-    {
-        "BestRun": "structattn.operators.nondeterministic_stack",
-        "DecoderReceptiveFields": "structattn.operators.receptive_field",
-        "NondeterministicStackState": "structattn.operators.nondeterministic_stack",
-        "RecurrentStack": "structattn.operators.stack_rnn",
-        "StackAction": "structattn.operators.nondeterministic_stack",
-        "StackRnnState": "structattn.operators.stack_rnn",
-        "StratifiedAction": "structattn.operators.stratified_stack",
-        "SuperpositionAction": "structattn.operators.superposition_stack",
-        "decoder_receptive_fields": "structattn.operators.receptive_field",
-        "gaussian_attention": "structattn.operators.gaussian_attention",
-        "gaussian_weights": "structattn.operators.gaussian_attention",
-        "hard_attention": "structattn.operators.hard_attention",
-        "nondeterministic_stack": "structattn.operators.nondeterministic_stack",
-        "nondeterministic_stack_best_run": "structattn.operators.nondeterministic_stack",
-        "nondeterministic_stack_initial_state": "structattn.operators.nondeterministic_stack",
-        "nondeterministic_stack_log_weight": "structattn.operators.nondeterministic_stack",
-        "nondeterministic_stack_posteriors": "structattn.operators.nondeterministic_stack",
-        "nondeterministic_stack_step": "structattn.operators.nondeterministic_stack",
-        "nondeterministic_stack_weights": "structattn.operators.nondeterministic_stack",
-        "receptive_field": "structattn.operators.receptive_field",
-        "receptive_field_size": "structattn.operators.receptive_field",
-        "softmax_attention": "structattn.operators.softmax_attention",
-        "stack_pointer": "structattn.operators.stack_pointer",
-        "stack_pointer_step": "structattn.operators.stack_pointer",
-        "stack_pointer_weights": "structattn.operators.stack_pointer",
-        "stack_rnn": "structattn.operators.stack_rnn",
-        "stack_rnn_initial_state": "structattn.operators.stack_rnn",
-        "stack_rnn_step": "structattn.operators.stack_rnn",
-        "stratified_stack": "structattn.operators.stratified_stack",
-        "stratified_stack_weights": "structattn.operators.stratified_stack",
-        "superposition_stack": "structattn.operators.superposition_stack",
-        "superposition_stack_weights": "structattn.operators.superposition_stack",
-    },
+    by_name(
+        {
+            "structattn.operators.gaussian_attention": "gaussian_attention gaussian_weights",
+            "structattn.operators.hard_attention": "hard_attention",
+            "structattn.operators.nondeterministic_stack": (
+                "BestRun NondeterministicStackState StackAction nondeterministic_stack "
+                "nondeterministic_stack_best_run nondeterministic_stack_initial_state "
+                "nondeterministic_stack_log_weight nondeterministic_stack_posteriors "
+                "nondeterministic_stack_step nondeterministic_stack_weights"
+            ),
+            "structattn.operators.receptive_field": (
+                "DecoderReceptiveFields decoder_receptive_fields receptive_field receptive_field_size"
+            ),
+            "structattn.operators.softmax_attention": "softmax_attention",
+            "structattn.operators.stack_pointer": "stack_pointer stack_pointer_step stack_pointer_weights",
+            "structattn.operators.stack_rnn": (
+                "RecurrentStack StackRnnState stack_rnn stack_rnn_initial_state stack_rnn_step"
+            ),
+            "structattn.operators.stratified_stack": "StratifiedAction stratified_stack stratified_stack_weights",
+            "structattn.operators.superposition_stack": (
+                "SuperpositionAction superposition_stack superposition_stack_weights"
+            ),
+        }
+    ),
 )

@@ -100,6 +100,11 @@ def lazy_exports(package: str, modules: Mapping[str, str]) -> tuple[Callable[[st
     return __getattr__, __dir__
 
 
+def by_name(modules: Mapping[str, str]) -> dict[str, str]:
+    """Return ``modules`` of ``lazy_exports`` from the names that each module exports, divided by spaces."""
+    return {name: module for module, names in modules.items() for name in names.split()}
+
+
 def lazy_function(module: str, name: str) -> Callable[..., Any]:
     """Return a function that imports ``name`` from ``module`` when it is first called, and calls it."""
 

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from structattn.attention.protocols import Explanation
     from structattn.models.encoder_decoder import EncoderDecoder
     from structattn.models.language_model import LanguageModel, MaskedLanguageModel
-    from structattn.models.recurrent import RecurrentLanguageModel
+    from structattn.models.recurrent.language_model import RecurrentLanguageModel
 
 TrainedModel: TypeAlias = "EncoderDecoder | LanguageModel | MaskedLanguageModel | RecurrentLanguageModel"
 Side = Literal["encoder", "decoder"]

@@ -257,7 +257,7 @@ def test_explanations_of_stacks(name, first):
         hiddens.append(state.hidden)
     _, pushed = lm.recurrence.stack_inputs(torch.stack(hiddens, 1))
     size = lm.recurrence.stack.vector
-    values = torch.cat([lm.recurrence._bottom_vector()[None]] * bottom + [pushed[0]])
+    values = torch.cat([lm.recurrence.bottom_vector()[None]] * bottom + [pushed[0]])
     weights = torch.cat([record.weights[0, 0, -1, :bottom], record.weights[0, 0, -1, bottom + begins :]])
     read = state.stack.reading().view(-1, size).sum(0)
     torch.testing.assert_close(read, weights @ values)

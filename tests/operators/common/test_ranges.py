@@ -79,9 +79,7 @@ def test_lengths_out_of_range_are_refused(case, lengths):
 
 ROWS, ROW_INDICES = draw(9, 2, 3), torch.arange(B * S).view(B, S) % 9
 OF_MEMORY |= {
-    "softmax_attention_indexed": lambda n: softmax_attention_indexed(
-        QUERY[:, :, :1], ROWS, ROWS, ROW_INDICES, memory_lengths=n
-    ),
+    "softmax_attention_indexed": lambda n: softmax_attention_indexed(QUERY[:, :, :1], ROWS, ROWS, ROW_INDICES, n, 1.0),
     "gaussian_attention_indexed": lambda n: gaussian_attention_indexed(
         ROWS, ROW_INDICES, Gaussians((0.0, 1.0)), first=2, memory_lengths=n
     ),

@@ -29,13 +29,17 @@ def on_copies(query, keys, values, row_indices, memory_lengths=None):
     return softmax_attention(query.double(), key, value, implementation="reference", **ends)
 
 
+def scale_of(tensors):
+    return tensors[0].shape[3] ** -0.5
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("sizes", SIZES)
 @pytest.mark.parametrize("ended", [False, True])
 def test_equals_the_definition(dtype, sizes, ended):
     tensors = stored(*sizes, dtype)
     lengths = torch.arange(sizes[0]).clamp(max=sizes[1]) if ended else None
-    found = softmax_attention_indexed(*tensors, memory_lengths=lengths)
+    found = softmax_attention_indexed(*tensors, lengths, scale_of(tensors))
     assert found.dtype == dtype
     torch.testing.assert_close(
         found.double(), on_copies(*tensors, memory_lengths=lengths), rtol=0, atol=TOLERANCE[dtype]
@@ -44,9 +48,9 @@ def test_equals_the_definition(dtype, sizes, ended):
 
 def test_threads_change_nothing(monkeypatch):
     tensors = stored(60, 300, 16, 16)  # more work than one thread is given
-    alone = softmax_attention_indexed(*tensors)
+    alone = softmax_attention_indexed(*tensors, None, scale_of(tensors))
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
-    assert torch.equal(softmax_attention_indexed(*tensors), alone)
+    assert torch.equal(softmax_attention_indexed(*tensors, None, scale_of(tensors)), alone)
 
 
 @pytest.mark.parametrize("index", [-1, ROWS, 2**40])
@@ -54,20 +58,4 @@ def test_rows_that_are_not_there(index):
     query, keys, values, row_indices = stored(3, 7, 8, 8)
     row_indices[1, 3] = index
     with pytest.raises(IndexError, match=r"row_indices contain -?\d+; expected 0 to \d+"):
-        softmax_attention_indexed(query, keys, values, row_indices)
-
-
-def test_what_does_not_fit():
-    query, keys, values, row_indices = stored(3, 7, 8, 8)
-    with pytest.raises(ValueError, match=r"query has shape \(3, 2, 2, 8\)"):
-        softmax_attention_indexed(query.expand(3, 2, 2, 8), keys, values, row_indices)
-    with pytest.raises(ValueError, match=r"keys has shape \(50, 2, 7\)"):
-        softmax_attention_indexed(query, keys[..., 1:], values, row_indices)
-    with pytest.raises(ValueError, match=r"row_indices has shape \(2, 7\)"):
-        softmax_attention_indexed(query, keys, values, row_indices[1:])
-    with pytest.raises(ValueError, match=r"keys is torch\.float32"):
-        softmax_attention_indexed(query, keys.float(), values, row_indices)
-    with pytest.raises(ValueError, match="row_indices has dtype"):
-        softmax_attention_indexed(query, keys, values, row_indices.int())
-    with pytest.raises(RuntimeError, match="no gradient"):
-        softmax_attention_indexed(query, keys.clone().requires_grad_(), values, row_indices)
+        softmax_attention_indexed(query, keys, values, row_indices, None, 1.0)

@@ -14,7 +14,7 @@ Applied to attention scores, as ``ScorePositions``:
 
 from typing import TYPE_CHECKING
 
-from structattn.support.imports import lazy_exports
+from structattn.support.imports import by_name, lazy_exports
 
 if TYPE_CHECKING:
     from structattn.attention.positions.absolute import LearnedPositions, SinusoidalPositions
@@ -32,12 +32,11 @@ __all__ = [
 
 __getattr__, __dir__ = lazy_exports(
     __name__,
-    {
-        "AlibiPositions": "structattn.attention.positions.biases",
-        "LearnedPositions": "structattn.attention.positions.absolute",
-        "RelativePositions": "structattn.attention.positions.biases",
-        "RotaryPositions": "structattn.attention.positions.rotary",
-        "ScorePositions": "structattn.attention.positions.biases",
-        "SinusoidalPositions": "structattn.attention.positions.absolute",
-    },
+    by_name(
+        {
+            "structattn.attention.positions.absolute": "LearnedPositions SinusoidalPositions",
+            "structattn.attention.positions.biases": "AlibiPositions RelativePositions ScorePositions",
+            "structattn.attention.positions.rotary": "RotaryPositions",
+        }
+    ),
 )

@@ -132,7 +132,7 @@ def fast_state(model: EncoderDecoder, weights: FastWeights, state: LayersState, 
 
 def _empty_cache(weights: FastWeights, batch_size: int) -> KeyValueCache | None:
     count, scale = sum(num_cached(kind) for _, kind in weights.in_kernel), weights.packed.sublayers[0].norm[0]
-    return KeyValueCache.of_size(batch_size, [(count, len(scale))], scale) if count else None
+    return KeyValueCache.empty(batch_size, [(count, len(scale))], scale) if count else None
 
 
 def _memory_rows(cache: CrossAttentionCache) -> tuple[Tensor, ...]:

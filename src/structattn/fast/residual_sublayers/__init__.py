@@ -6,22 +6,19 @@ random numbers from torch's global generator as separate operators, so that both
 """
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple, cast
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from structattn.fast.residual_sublayers.cpu import (
+from structattn.fast.residual_sublayers.sequence import (
     AttentionOptions,
     FeedForwardOptions,
-    residual_attention_cpu,
-    residual_feedforward_cpu,
+    SublayerWeights,
+    run_sequence,
 )
-from structattn.fast.residual_sublayers.reference import StackWeights, SublayerWeights
-from structattn.fast.residual_sublayers.sequence import run_sequence
-from structattn.fast.residual_sublayers.stack import StackOptions, residual_stack_cpu
+from structattn.fast.residual_sublayers.stack import StackOptions, StackWeights, run_stack
 from structattn.operators.common.checks import integer_lengths
 from structattn.operators.common.dropout import dropped_steps, mask_numbers
 
@@ -65,12 +62,6 @@ class AttentionSublayer(NamedTuple):
         causal, dropped = float(self.causal), dropped_steps(self.dropout)
         return AttentionOptions(self.num_heads, causal, self.epsilon, self.weight_dropout, dropped)
 
-    def apply(self, x: Tensor, lengths: Tensor | None) -> Tensor:
-        """Return the output for ``x``."""
-        seed = torch.randint(2**63 - 1, (1,)) if self.weight_dropout > 0 else None
-        numbers = mask_numbers(x.numel()) if dropped_steps(self.dropout) else None
-        return residual_attention_cpu(x, *self.weights, lengths, seed, numbers, [*self.options()])[0]
-
 
 class FeedForwardSublayer(NamedTuple):
     """x + Dropout(W_2 Dropout(relu(W_1 LayerNorm(x) + b_1)) + b_2).
@@ -92,13 +83,6 @@ class FeedForwardSublayer(NamedTuple):
     def options(self) -> FeedForwardOptions:
         """Return the numbers that the kernel takes."""
         return FeedForwardOptions(self.epsilon, dropped_steps(self.hidden_dropout), dropped_steps(self.dropout))
-
-    def apply(self, x: Tensor, lengths: Tensor | None) -> Tensor:
-        """Return the output for ``x``; lengths do not matter."""
-        hidden = x.shape[0] * x.shape[1] * len(self.weights.first)
-        hidden_numbers = mask_numbers(hidden) if dropped_steps(self.hidden_dropout) else None
-        numbers = mask_numbers(x.numel()) if dropped_steps(self.dropout) else None
-        return residual_feedforward_cpu(x, *self.weights, hidden_numbers, numbers, [*self.options()])[0]
 
 
 class StackSublayer(NamedTuple):
@@ -127,15 +111,12 @@ class StackSublayer(NamedTuple):
     dropout: float = 0.0
     epsilon: float = 1e-5
 
-    def options(self) -> StackOptions:
-        """Return the numbers that the kernel takes."""
-        sizes, exponential = (self.num_states, self.num_symbols, self.window or 0), float(self.activation == "exp")
-        return StackOptions(*sizes, exponential, self.pop_offset, self.epsilon, dropped_steps(self.dropout))
-
     def apply(self, x: Tensor, lengths: Tensor | None) -> Tensor:
         """Return the output for ``x``."""
-        numbers = mask_numbers(x.numel()) if dropped_steps(self.dropout) else None
-        return residual_stack_cpu(x, *self.weights, lengths, numbers, [*self.options()])[0]
+        dropped = dropped_steps(self.dropout)
+        sizes, exponential = (self.num_states, self.num_symbols, self.window), self.activation == "exp"
+        options = StackOptions(*sizes, exponential, self.pop_offset, self.epsilon, dropped)
+        return run_stack(x, self.weights, lengths, mask_numbers(x.numel()) if dropped else None, options)
 
 
 ResidualSublayer = AttentionSublayer | FeedForwardSublayer | StackSublayer
@@ -146,7 +127,7 @@ def residual_sublayers(
     sublayers: Sequence[ResidualSublayer],
     lengths: Int[Tensor, " batch"] | None = None,
 ) -> Float[Tensor, "batch time d_model"]:
-    """Apply sublayers one after the other. Differentiable once; a single feed-forward sublayer twice.
+    """Apply sublayers one after the other. Differentiable once.
 
     Args:
         x: the input, float32 or float64 on a CPU, as the weights of each sublayer.
@@ -158,11 +139,10 @@ def residual_sublayers(
     """
     lengths = integer_lengths(lengths, len(x), x.device)
     for is_stack, group in itertools.groupby(sublayers, lambda sublayer: isinstance(sublayer, StackSublayer)):
-        run = list(group)
-        if is_stack or len(run) == 1:
-            for sublayer in run:
-                x = sublayer.apply(x, lengths)
+        if is_stack:
+            for sublayer in group:
+                x = cast(StackSublayer, sublayer).apply(x, lengths)
         else:
-            small = cast(list[AttentionSublayer | FeedForwardSublayer], run)
+            small = cast(Iterable[AttentionSublayer | FeedForwardSublayer], group)
             x = run_sequence(x, [(sublayer.weights, sublayer.options()) for sublayer in small], lengths)
     return x

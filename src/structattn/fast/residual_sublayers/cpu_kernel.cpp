@@ -118,10 +118,10 @@ void feedforward_backward(const FeedForwardCall &call, int64_t x, const Six &giv
 }
 
 // Sublayers one after the other. What each of them keeps for the backward pass, and its input, are pieces of one memory;
-// its random numbers follow those of the one before it, in the order in which separate calls draw them.
+// its random numbers follow those of the one before it, in the order in which the modules draw them.
 class SublayerSequence {
 public:
-    // For each step, the number of hidden units, 0 for attention, and the options of its separate call.
+    // For each step, the number of hidden units, 0 for attention, and its options.
     SublayerSequence(std::array<int64_t, 3> sizes, const std::vector<int64_t> &units, const std::vector<std::vector<double>> &options)
         : batch_(sizes[0]), time_(sizes[1]), width_(sizes[2]) {
         for (size_t s = 0; s < units.size(); ++s) add(units[s], options.at(s));
@@ -270,25 +270,6 @@ void stack_backward(const StackCall &call, int64_t x, const Six &given, int64_t 
 void register_residual_sublayers(nanobind::module_ &module) {
     namespace nb = nanobind;
     using Unlocked = nb::call_guard<nb::gil_scoped_release>;
-    nb::class_<AttentionCall>(module, "ResidualAttentionCall")
-        // ``addresses``: lengths, seed, mask numbers, projected, readings.
-        .def("__init__", [](AttentionCall *call, std::array<int64_t, 4> sizes, bool causal, double epsilon, double rate,
-                            int64_t dropped, std::array<int64_t, 5> addresses) {
-            const auto [batch, time, width, heads] = sizes;
-            const auto [lengths, seed, mask_numbers, projected, readings] = addresses;
-            const uint64_t value = seed ? *numbers<const uint64_t>(seed) : 0;
-            new (call) AttentionCall{{batch, time, width, heads, causal}, epsilon, rate, dropped, value, lengths,
-                                     mask_numbers, projected, readings};
-        });
-    nb::class_<FeedForwardCall>(module, "ResidualFeedForwardCall")
-        // ``addresses``: hidden mask numbers, mask numbers, hidden.
-        .def("__init__", [](FeedForwardCall *call, std::array<int64_t, 3> sizes, double epsilon, int64_t hidden_dropped,
-                            int64_t dropped, std::array<int64_t, 3> addresses) {
-            const auto [rows, width, hidden_units] = sizes;
-            const auto [hidden_mask_numbers, mask_numbers, hidden] = addresses;
-            new (call) FeedForwardCall{{rows, width, hidden_units}, epsilon, hidden_dropped, dropped,
-                                       hidden_mask_numbers, mask_numbers, hidden};
-        });
     nb::class_<SublayerSequence>(module, "ResidualSequence")
         .def(nb::init<std::array<int64_t, 3>, const std::vector<int64_t> &, const std::vector<std::vector<double>> &>())
         .def_prop_ro("kept", &SublayerSequence::kept)
@@ -311,12 +292,4 @@ void register_residual_sublayers(nanobind::module_ &module) {
     module.def("residual_stack_forward_float64", &stack_forward<double>, Unlocked());
     module.def("residual_stack_backward_float32", &stack_backward<float>, Unlocked());
     module.def("residual_stack_backward_float64", &stack_backward<double>, Unlocked());
-    module.def("residual_attention_forward_float32", &attention_forward<float>, Unlocked());
-    module.def("residual_attention_forward_float64", &attention_forward<double>, Unlocked());
-    module.def("residual_attention_backward_float32", &attention_backward<float>, Unlocked());
-    module.def("residual_attention_backward_float64", &attention_backward<double>, Unlocked());
-    module.def("residual_feedforward_forward_float32", &feedforward_forward<float>, Unlocked());
-    module.def("residual_feedforward_forward_float64", &feedforward_forward<double>, Unlocked());
-    module.def("residual_feedforward_backward_float32", &feedforward_backward<float>, Unlocked());
-    module.def("residual_feedforward_backward_float64", &feedforward_backward<double>, Unlocked());
 }

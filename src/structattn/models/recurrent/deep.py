@@ -1,6 +1,5 @@
 """Recurrent network of several layers with a stack, whose reading may be joined to the output."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,6 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from structattn.models.recurrent.recurrence import StackController
 from structattn.operators.common.checks import mask_padding
 from structattn.operators.common.dropout import checked_rate, dropout
 from structattn.operators.common.implementation import Implementation
@@ -47,7 +47,7 @@ class DeepState:
         return DeepState(hiddens, memories, None if self.stack is None else self.stack.select(indices), self.joined)
 
 
-class DeepRecurrence(nn.Module):
+class DeepRecurrence(StackController):
     """L recurrent layers over [x_t; r_{t-1}], where r is the reading of a stack that the top layer controls.
 
         h_t^1, c_t^1 = cell(W_1 x_t + b_1 + U_1 [h_{t-1}^1; r_{t-1}], c_{t-1}^1)
@@ -90,16 +90,14 @@ class DeepRecurrence(nn.Module):
     ) -> None:
         super().__init__()
         gates, reading = gate_factor(cell) * hidden_size, 0 if stack is None else stack.reading_size
-        self.hidden_size, self.cell, self.stack, self.dropout = hidden_size, cell, stack, checked_rate(dropout)
+        self.hidden_size, self.cell, self.dropout = hidden_size, cell, checked_rate(dropout)
         self.joined = joined and stack is not None
         inputs = [input_size, *[hidden_size] * (num_layers - 1)]
         recurrent = [hidden_size + reading, *[hidden_size] * (num_layers - 1)]
         self.inputs = nn.ModuleList(nn.Linear(size, gates) for size in inputs)
         self.recurrents = nn.ModuleList(nn.Linear(size, gates, bias=False) for size in recurrent)
         self.start = nn.Parameter(torch.zeros(num_layers, hidden_size)) if learned_start else None
-        self.stack_projection = None if stack is None else nn.Linear(hidden_size, stack.action_size + stack.vector)
-        has_bottom = stack is not None and stack.name == "nondeterministic"
-        self.bottom = nn.Parameter(torch.zeros(stack.vector)) if stack is not None and has_bottom else None
+        self.control(stack)
 
     @property
     def output_size(self) -> int:
@@ -123,7 +121,7 @@ class DeepRecurrence(nn.Module):
         zeros = weight.new_zeros(batch_size, self.hidden_size)
         start = [zeros] * len(self.inputs) if self.start is None else torch.tanh(self.start)[:, None] + zeros
         stack = (
-            None if self.stack is None else empty_stack(self.stack, self._bottom_vector(), batch_size, implementation)
+            None if self.stack is None else empty_stack(self.stack, self.bottom_vector(), batch_size, implementation)
         )
         return DeepState(tuple(start), (zeros,) * len(self.inputs), stack, self.joined)
 
@@ -134,18 +132,6 @@ class DeepRecurrence(nn.Module):
     def initial_hidden(self, batch_size: int) -> Float[Tensor, "batch output"]:
         """Return the output before the first step."""
         return self._dropped(self.initial_state(batch_size).hidden)
-
-    def stack_inputs(self, outputs: Float[Tensor, "batch time output"]) -> tuple[Tensor, Tensor]:
-        """Return the action logits and the pushed vector of each step, given outputs without dropout.
-
-        Raises:
-            ValueError: there is no stack.
-        """
-        if self.stack is None or self.stack_projection is None:
-            raise ValueError("this network has no stack")
-        sizes = [self.stack.action_size, self.stack.vector]
-        actions, values = self.stack_projection(outputs[..., : self.hidden_size]).split_with_sizes(sizes, dim=-1)
-        return actions, self.stack.pushed_vector(values)
 
     def _after(self, gates: Tensor, state: DeepState) -> DeepState:
         """Return the state after a step, given what the input adds to the gates of the first layer."""
@@ -158,16 +144,8 @@ class DeepRecurrence(nn.Module):
             new_hidden, new_memory = next_hidden(self.cell, gates + self.recurrents[layer](seen), memory)
             hiddens.append(new_hidden)
             memories.append(new_memory)
-        return DeepState(tuple(hiddens), tuple(memories), self._after_action(state.stack, hiddens), self.joined)
-
-    def _after_action(self, stack: StackState | None, hiddens: Sequence[Tensor]) -> StackState | None:
-        return None if stack is None else stack.after(*self.stack_inputs(hiddens[-1]))
+        stack = None if state.stack is None else state.stack.after(*self.stack_inputs(hiddens[-1]))
+        return DeepState(tuple(hiddens), tuple(memories), stack, self.joined)
 
     def _dropped(self, x: Tensor) -> Tensor:
         return dropout(x, self.dropout) if self.training else x
-
-    def _bottom_vector(self) -> Tensor:
-        if self.bottom is not None:
-            return torch.sigmoid(self.bottom)
-        zeros: Tensor = self.recurrents[0].weight.new_zeros(1 if self.stack is None else self.stack.vector)
-        return zeros

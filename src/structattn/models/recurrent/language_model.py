@@ -10,16 +10,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from structattn.attention import Explanation
-from structattn.models.characters import SpelledEmbedding
+from structattn.attention.nondeterministic_stack import weights_and_runs
+from structattn.models.characters.embedding import SpelledEmbedding
 from structattn.models.embedding import Embedding
+from structattn.models.language_model import class_logits
 from structattn.models.recurrent.deep import DeepRecurrence, DeepState
 from structattn.models.recurrent.recurrence import OneHot, Recurrence, remove_bos
 from structattn.operators import (
     RecurrentStack,
     StackRnnState,
-    nondeterministic_stack_best_run,
-    nondeterministic_stack_posteriors,
-    nondeterministic_stack_weights,
     stratified_stack_weights,
     superposition_stack_weights,
 )
@@ -53,7 +52,7 @@ def explain_stack(stack: RecurrentStack, actions: Tensor, lengths: Tensor | None
             contents = partial(stratified_stack_contents, strengths, lengths=lengths)
         case "nondeterministic":
             transitions = stack.transitions(mask_padding(actions, lengths))
-            weights, details = _runs(stack, transitions, lengths)
+            weights, details = weights_and_runs(transitions, lengths, stack.window)
             contents = partial(nondeterministic_stack_contents, *transitions, lengths=lengths, window=stack.window)
     bottom = int(stack.name == "nondeterministic")
     weights = F.pad(weights, (0, 0, num_skipped, 0))
@@ -73,8 +72,8 @@ def _later_contents(
     contents: Callable[[int], StackContents], bottom: bool, num_skipped: int, depths: int
 ) -> StackContents:
     """Return the contents with zeros for the positions before the first step."""
-    found = contents(depths).after(num_skipped)
-    return found if bottom else found.without_bottom()
+    later = contents(depths).after(num_skipped)
+    return later if bottom else later.without_bottom()
 
 
 def _superposition_weights(actions: Tensor, lengths: Tensor | None, depth: int | None) -> Tensor:
@@ -87,19 +86,6 @@ def _superposition_weights(actions: Tensor, lengths: Tensor | None, depth: int |
         rows = superposition_step(rows, action, unit.expand(len(actions), -1), depth)
         readings.append(rows[:, :1])
     return mask_padding(torch.cat(readings, 1), lengths)
-
-
-def _runs(
-    stack: RecurrentStack, transitions: tuple[Tensor, Tensor, Tensor], lengths: Tensor | None
-) -> tuple[Tensor, dict[str, Tensor]]:
-    """Weights over positions, posteriors of the actions, and the run with the largest weight."""
-    weights = nondeterministic_stack_weights(*transitions, lengths=lengths, window=stack.window).sum((2, 3))
-    posteriors = nondeterministic_stack_posteriors(*transitions, lengths=lengths, window=stack.window)
-    run = nondeterministic_stack_best_run(*transitions, lengths=lengths, window=stack.window)
-    return weights, {
-        "actions": torch.stack([posterior.flatten(2).sum(-1) for posterior in posteriors], dim=-1),
-        "best_run": torch.stack([run.actions, run.states, run.symbols], dim=-1),
-    }
 
 
 @dataclass(frozen=True)
@@ -144,7 +130,7 @@ class RecurrentLanguageModel(nn.Module):
             tokens: ids; <pad> from each length on.
             lengths: number of tokens per sequence; None: no padding. Logits at padding are undefined.
         """
-        return self._logits(self.hidden_states(tokens, lengths))
+        return class_logits(self.hidden_states(tokens, lengths), self.output, self.embedding)
 
     def hidden_states(
         self, tokens: Int[Tensor, "batch time"], lengths: Int[Tensor, " batch"] | None = None
@@ -169,7 +155,8 @@ class RecurrentLanguageModel(nn.Module):
         network = state.network
         if state.started or not _all_have_bos(tokens):
             network = self.recurrence.step(self.embedding(tokens[:, None])[:, 0], network)  # type: ignore[arg-type]  # its own
-        return self._logits(network.hidden), RecurrentLanguageModelState(network, started=True)
+        logits = class_logits(network.hidden, self.output, self.embedding)
+        return logits, RecurrentLanguageModelState(network, started=True)
 
     @torch.no_grad()
     def explain(
@@ -187,13 +174,6 @@ class RecurrentLanguageModel(nn.Module):
         inputs = tokens[:, num_skipped:], None if lengths is None else (lengths - num_skipped).clamp(min=0)
         actions, _ = self.recurrence.stack_inputs(self.recurrence(self.embedding(inputs[0]), inputs[1]))
         return [explain_stack(stack, actions, inputs[1], num_skipped)]
-
-    def _logits(self, hiddens: Tensor) -> Tensor:
-        if self.output is None:
-            assert isinstance(self.embedding, Embedding)
-            return F.linear(hiddens, self.embedding.class_embeddings())
-        logits: Tensor = self.output(hiddens)
-        return logits
 
 
 def _all_have_bos(tokens: Tensor) -> bool:

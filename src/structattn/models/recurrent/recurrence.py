@@ -21,7 +21,41 @@ from structattn.operators.stack_rnn import Cell, gate_factor
 from structattn.support.special_tokens import BOS, FIRST_SYMBOL
 
 
-class Recurrence(nn.Module):
+class StackController(nn.Module):
+    """What controls a stack: the projection to its actions and pushed vectors, and the vector at its bottom."""
+
+    hidden_size: int
+    stack: RecurrentStack | None
+    stack_projection: nn.Linear | None
+    bottom: nn.Parameter | None
+
+    def control(self, stack: RecurrentStack | None) -> None:
+        """Set what belongs to a stack, to None where there is none; called last: weights are drawn in this order."""
+        self.stack = stack
+        self.stack_projection = None if stack is None else nn.Linear(self.hidden_size, stack.action_size + stack.vector)
+        has_bottom = stack is not None and stack.name == "nondeterministic"
+        self.bottom = nn.Parameter(torch.zeros(stack.vector)) if stack is not None and has_bottom else None
+
+    def stack_inputs(self, outputs: Float[Tensor, "*batch output"]) -> tuple[Tensor, Tensor]:
+        """Return the action logits and the pushed vector of each step, given outputs without dropout.
+
+        Raises:
+            ValueError: there is no stack.
+        """
+        if self.stack is None or self.stack_projection is None:
+            raise ValueError("this network has no stack")
+        sizes = [self.stack.action_size, self.stack.vector]
+        actions, values = self.stack_projection(outputs[..., : self.hidden_size]).split_with_sizes(sizes, dim=-1)
+        return actions, self.stack.pushed_vector(values)
+
+    def bottom_vector(self) -> Float[Tensor, " vector"]:
+        """Return the vector at the bottom; zeros for a stack without one, a single zero without a stack."""
+        if self.bottom is not None:
+            return torch.sigmoid(self.bottom)
+        return next(self.parameters()).new_zeros(1 if self.stack is None else self.stack.vector)
+
+
+class Recurrence(StackController):
     """h_t, c_t = cell(W x_t + b + U [h_{t-1}; r_{t-1}], c_{t-1}) (DuSell & Chiang 2024, section 6).
 
     r is the reading of a stack whose actions and pushed vectors are V h_t + b'; the bottom vector of a nondeterministic
@@ -48,12 +82,10 @@ class Recurrence(nn.Module):
     ) -> None:
         super().__init__()
         gates = gate_factor(cell) * hidden_size
-        self.hidden_size, self.cell, self.stack, self.implementation = hidden_size, cell, stack, implementation
+        self.hidden_size, self.cell, self.implementation = hidden_size, cell, implementation
         self.input = nn.Linear(input_size, gates)
         self.recurrent = nn.Linear(hidden_size + (0 if stack is None else stack.reading_size), gates, bias=False)
-        self.stack_projection = None if stack is None else nn.Linear(hidden_size, stack.action_size + stack.vector)
-        has_bottom = stack is not None and stack.name == "nondeterministic"
-        self.bottom = nn.Parameter(torch.zeros(stack.vector)) if stack is not None and has_bottom else None
+        self.control(stack)
 
     def forward(
         self, x: Float[Tensor, "batch time size"], lengths: Int[Tensor, " batch"] | None = None
@@ -63,12 +95,12 @@ class Recurrence(nn.Module):
             return mask_padding(self._fused(mask_padding(x, lengths)), lengths)
         gates = self.input(mask_padding(x, lengths))
         maps = self.recurrent.weight, self.stack_projection.weight, self.stack_projection.bias
-        bottom, choice = self._bottom_vector(), self.implementation
+        bottom, choice = self.bottom_vector(), self.implementation
         return stack_rnn(gates, *maps, bottom, cell=self.cell, stack=self.stack, lengths=lengths, implementation=choice)
 
     def initial_state(self, batch_size: int, implementation: Implementation = "auto") -> StackRnnState:
         """Return zeros and an empty stack."""
-        return stack_rnn_initial_state(self._bottom_vector(), batch_size, self.hidden_size, self.stack, implementation)
+        return stack_rnn_initial_state(self.bottom_vector(), batch_size, self.hidden_size, self.stack, implementation)
 
     def initial_hidden(self, batch_size: int) -> Float[Tensor, "batch units"]:
         """Return the hidden state before the first step, 0."""
@@ -83,24 +115,6 @@ class Recurrence(nn.Module):
         )
         return stack_rnn_step(self.input(x_t), self.recurrent.weight, heads, bias, state, self.cell, self.stack)
 
-    def stack_inputs(self, hiddens: Float[Tensor, "batch time units"]) -> tuple[Tensor, Tensor]:
-        """Return the action logits and the pushed vector of each step.
-
-        Raises:
-            ValueError: there is no stack.
-        """
-        if self.stack is None or self.stack_projection is None:
-            raise ValueError("this network has no stack")
-        actions, values = self.stack_projection(hiddens).split_with_sizes(
-            [self.stack.action_size, self.stack.vector], dim=-1
-        )
-        return actions, self.stack.pushed_vector(values)
-
-    def _bottom_vector(self) -> Tensor:
-        if self.bottom is not None:
-            return torch.sigmoid(self.bottom)
-        return self.recurrent.weight.new_zeros(1 if self.stack is None else self.stack.vector)
-
     def _fused(self, x: Tensor) -> Tensor:
         """Run torch's network of one layer, with zeros for its second bias vector."""
         weights = [self.input.weight, self.recurrent.weight, self.input.bias, torch.zeros_like(self.input.bias)]
@@ -112,14 +126,7 @@ class Recurrence(nn.Module):
             with torch.autocast(x.device.type, enabled=False):
                 return self._fused(x.to(self.input.weight.dtype))
         zeros = x.new_zeros(1, x.shape[0], self.hidden_size)
-        options = (
-            True,
-            1,
-            0.0,
-            self.training,
-            False,
-            True,
-        )  # bias, layers, dropout, training, bidirectional, batch first
+        options = True, 1, 0.0, self.training, False, True  # bias, layers, dropout, mode, bidirectional, batch first
         if self.cell == "lstm":
             return torch.lstm(x, (zeros, zeros), weights, *options)[0]
         return (torch.rnn_tanh if self.cell == "tanh" else torch.rnn_relu)(x, zeros, weights, *options)[0]

@@ -72,6 +72,19 @@ def checked_window(window: int | None) -> int | None:
     return window
 
 
+def split_logits(logits: Tensor, states: int, symbols: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Split logits (..., A), for each (q, x) push (r, y), replace (r, y), pop (r), into those of each action.
+
+    Returns:
+        Push and replace (..., Q, S, Q, S) and pop (..., Q, S, Q).
+    """
+    targets, sizes = states * symbols, (states, symbols)
+    rows = logits.view(*logits.shape[:-1], *sizes, 2 * targets + states)
+    push, replace, pop = rows.split_with_sizes([targets, targets, states], dim=-1)
+    shape = (*rows.shape[:-1], *sizes)
+    return push.view(shape), replace.view(shape), pop
+
+
 def _require_shapes(push: Tensor, replace: Tensor, pop: Tensor, values: Tensor | None, bottom: Tensor | None) -> None:
     require_shape("push", push, (None,) * 6, "(B, T, Q, S, Q, S)")
     B, T, Q, S = push.shape[:4]

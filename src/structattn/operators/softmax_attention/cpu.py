@@ -1,15 +1,12 @@
 """Softmax attention on a CPU: by the compiled kernel, and for long sequences by torch's fused one."""
 
-import math
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from structattn.operators.common.checks import integer_lengths, require_alike, require_shape
-from structattn.operators.common.kernels import can_index_rows, contiguous_rows, kernel_for, kernel_module, strided_view
+from structattn.operators.common.kernels import contiguous_rows, kernel_for, kernel_module, strided_view
 from structattn.operators.common.registration import Batching, refuse_double_backward, register
 from structattn.operators.softmax_attention.reference import Visibility, softmax_attention_reference
 
@@ -224,13 +221,16 @@ def _empty_indexed(query: Tensor, keys: Tensor, values: Tensor, *rest: Any) -> T
 
 
 @register("softmax_attention_indexed", fake=_empty_indexed, batching=Batching(shared=("keys", "values")))
-def softmax_attention_indexed_cpu(
+def softmax_attention_indexed(
     query: Tensor, keys: Tensor, values: Tensor, row_indices: Tensor, ends: Tensor | None, scale: float
 ) -> Tensor:
-    """Outputs (B, H, 1, E), not differentiable.
+    """``softmax_attention`` of one query per sequence; key s of sequence b is row ``row_indices[b, s]`` of ``keys``.
+
+    Rows are not copied, and a row that many sequences share comes from memory once. Outputs are (B, H, 1, E), not
+    differentiable. Cost: O(B * H * S * (D + E)) time.
 
     Args:
-        query: (B, H, 1, D), float32 or float64, checked.
+        query: (B, H, 1, D), checked, as all arguments; ``can_index_rows`` is true of it and of keys and values.
         keys: (N, H, D).
         values: (N, H, E).
         row_indices: (B, S) int64, the rows that are each sequence's keys and values.
@@ -253,45 +253,3 @@ def softmax_attention_indexed_cpu(
     views = [strided_view(query), *rows], strided_view(outputs)
     kernel(call, *views, row_indices.data_ptr(), len(keys), torch.get_num_threads())
     return outputs
-
-
-def softmax_attention_indexed(
-    query: Float[Tensor, "batch heads 1 size"],
-    keys: Float[Tensor, "rows heads size"],
-    values: Float[Tensor, "rows heads value"],
-    row_indices: Int[Tensor, "batch source"],
-    *,
-    memory_lengths: Int[Tensor, " batch"] | None = None,
-) -> Float[Tensor, "batch heads 1 value"]:
-    """``softmax_attention`` of one query per sequence; key s of sequence b is row ``row_indices[b, s]`` of ``keys``.
-
-    Rows are not copied, and a row that many sequences share comes from memory once. Not differentiable.
-    Cost: O(B * H * S * (D + E)) time.
-
-    Args:
-        query: (B, H, 1, D).
-        keys: (N, H, D).
-        values: (N, H, E).
-        row_indices: (B, S), from 0 to N - 1.
-        memory_lengths: the number of rows of each sequence that count; all where None.
-
-    Returns:
-        The outputs (B, H, 1, E).
-
-    Raises:
-        ValueError: shapes, dtypes or lengths do not fit.
-        IndexError: a row index is not one of 0 to N - 1.
-        RuntimeError: ``can_index_rows`` is false.
-    """
-    require_shape("query", query, (None, None, 1, None), "(B, H, 1, D)")
-    batch, heads, _, size = query.shape
-    require_shape("keys", keys, (None, heads, size), "(N, H, D)")
-    require_shape("values", values, (len(keys), heads, None), "(N, H, E)")
-    require_shape("row_indices", row_indices, (batch, None), "(B, S)")
-    if row_indices.dtype != torch.int64:
-        raise ValueError(f"row_indices has dtype {row_indices.dtype}; expected torch.int64")
-    require_alike(query=query, keys=keys, values=values)
-    if not can_index_rows(query, keys, values):
-        raise RuntimeError("softmax_attention_indexed needs the compiled CPU kernel, and has no gradient")
-    ends = integer_lengths(memory_lengths, batch, query.device, "memory_lengths")
-    return softmax_attention_indexed_cpu(query, keys, values, row_indices, ends, 1 / math.sqrt(max(size, 1)))

@@ -7,6 +7,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from structattn.operators.nondeterministic_stack.arguments import split_logits
+
 Cell = Literal["lstm", "tanh", "relu"]
 CELLS: tuple[Cell, ...] = ("lstm", "tanh", "relu")
 
@@ -111,8 +113,4 @@ class RecurrentStack:
 
     def transitions(self, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Split action logits (..., A) into push and replace (..., Q, S, Q, S) and pop (..., Q, S, Q)."""
-        targets, sizes = self.states * self.symbols, (self.states, self.symbols)
-        rows = logits.view(*logits.shape[:-1], *sizes, 2 * targets + self.states)
-        push, replace, pop = rows.split_with_sizes([targets, targets, self.states], dim=-1)
-        shape = (*rows.shape[:-1], *sizes)
-        return push.view(shape), replace.view(shape), pop
+        return split_logits(logits, self.states, self.symbols)
