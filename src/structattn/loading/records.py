@@ -93,14 +93,9 @@ def records_of(
     side: Side | None = None,
     depths: int = 0,
 ) -> list[Record]:
-    """Return a record for every head of one layer's explanation of one example (batch size 1).
+    """Return a record for every head of one layer's explanation of one example (batch size 1); see ``ExplainedLayer``.
 
-    Args:
-        explanation: of the layer.
-        tokens: the symbols of the queries' positions.
-        memory: the symbols of the memory, for cross-attention; None: the same as ``tokens``.
-        side: of an encoder-decoder, the side that the layer belongs to.
-        depths: the number of depths of stacks whose contents are computed.
+    The contents of that many ``depths`` of stacks are computed.
     """
     time = len(tokens)
     sources = (BOTTOM,) * explanation.first_source + tuple(tokens if memory is None else memory)

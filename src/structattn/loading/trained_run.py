@@ -36,19 +36,7 @@ Result = TypeVar("Result")
 
 
 def explain_texts(run: LoadedRun, texts: Sequence[str], targets: Sequence[str] | None = None) -> list[list[Record]]:
-    """Return the records of all layers and heads for each text, one text at a time.
-
-    Args:
-        run: with its model in evaluation mode.
-        texts: lines of text; strings of a formal language; inputs of a transduction, symbols separated by spaces;
-            source lines, for translation. A text for a model of a stream may have several lines.
-        targets: answers or translations, one for each text; None: greedy search finds them. For tasks with answers
-            only. A masked transduction predicts its answers, so it does not need them.
-
-    Raises:
-        DataError: a text or target cannot be encoded, or is too long for the model.
-        UsageError: there is not one target for each text, or the task has no targets.
-    """
+    """Return the records of all layers and heads for each text, one text at a time; see ``TrainedRun.explain``."""
     for given in (texts, targets):
         require_no_string(given)
     explainer = kind_of(run).explainer(run)
@@ -75,13 +63,7 @@ def targets_of(
 
 
 def layer_records(explainer: Explainer, batch: Any, depths: int = 0) -> list[Record]:
-    """Return the records of all layers and heads for a batch of size 1.
-
-    Args:
-        explainer: of the run.
-        batch: one that the explainer made.
-        depths: the number of depths of stacks whose contents are computed.
-    """
+    """Return the records of all layers and heads for a batch of size 1, with the contents of some depths of stacks."""
     return [
         record
         for each in explainer.layers(batch)
@@ -281,8 +263,9 @@ class TrainedRun:
 
         Args:
             texts: lines of text; strings of a formal language; inputs of a transduction, symbols separated by spaces;
-                source lines, for translation.
-            targets: answers of a transduction or translations, one for each text; None: greedy search finds them.
+                source lines, for translation. A text for a model of a stream may have several lines.
+            targets: answers of a transduction or translations, one for each text; None: greedy search finds them. A
+                masked transduction predicts its answers, so it does not need them.
 
         Raises:
             DataError: a text or target cannot be encoded, or is too long for the model.

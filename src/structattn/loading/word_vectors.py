@@ -82,14 +82,7 @@ def embed_words(
 ) -> Float[np.ndarray, "words d_model"]:
     """Return the input embedding of each word, without positions and the factor of the model's embedding layer.
 
-    Args:
-        run: of translation, or a language model.
-        words: each one token of the vocabulary.
-        side: of a translation run; None: ``source``.
-        stream: ``syntactic`` or ``semantic``, of a two-stream model.
-
-    Raises:
-        UsageError: a word is not one token; the model has no embeddings, or not this side or stream.
+    See ``TrainedRun.embed``.
     """
     tokenizer = _tokenizer(run, side)
     found = _vectors(run, side, [_token_of(tokenizer, word) for word in words])

@@ -42,10 +42,6 @@ class BracketingScores:
 def bracketing_scores(gold: Sequence[Sequence[Bracket]], predicted: Sequence[Sequence[Bracket]]) -> BracketingScores:
     """Compute the scores of all sentences.
 
-    Args:
-        gold: the true brackets of each sentence.
-        predicted: the predicted brackets of each sentence; none for one that has no parse.
-
     Raises:
         ValueError: the numbers of sentences differ, or there are none.
     """

@@ -110,9 +110,6 @@ def wilson_interval(outcomes: Sequence[bool]) -> Proportion:
 
     The interval of Wilson (1927) holds all p with |value - p| ≤ 1.96 √(p (1 - p) / trials).
 
-    Args:
-        outcomes: whether each trial was a success.
-
     Raises:
         ValueError: there are no outcomes.
     """

@@ -42,11 +42,6 @@ class BleuStatistics:
 def bleu_statistics(hypotheses: Sequence[str], references: Sequence[str], tokenizer: str = "13a") -> BleuStatistics:
     """Compute the statistics of translations with one reference each.
 
-    Args:
-        hypotheses: the translations.
-        references: one for each translation.
-        tokenizer: sacrebleu's name of the tokenizer.
-
     Raises:
         UsageError: sacrebleu is not installed.
         ValueError: the numbers of translations and references differ.
@@ -117,10 +112,6 @@ def import_sacrebleu(module: str) -> Any:
 
 def bleu_metric(tokenizer: str, **options: Any) -> Any:
     """Create sacrebleu's BLEU metric.
-
-    Args:
-        tokenizer: sacrebleu's name of the tokenizer.
-        options: further options of ``sacrebleu.metrics.BLEU``.
 
     Raises:
         UsageError: sacrebleu is not installed, or the tokenizer needs a library that is not.

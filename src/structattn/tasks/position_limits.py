@@ -17,11 +17,6 @@ def require_positions_fit(
 ) -> None:
     """Check before training or evaluation that the learned positions cover the longest example.
 
-    Args:
-        settings: the run settings.
-        prepared: the prepared data.
-        splits: splits to check; missing splits are skipped.
-
     Raises:
         SettingsError: an example has more tokens than the model has positions; the message names the example.
     """

@@ -40,14 +40,7 @@ class Score:
 
 
 def score_of(symbols: Sequence[str], ids: Sequence[int], log_probs: Sequence[float], per_token: bool) -> Score:
-    """Return the score of a text.
-
-    Args:
-        symbols: of the vocabulary.
-        ids: the tokens that are scored.
-        log_probs: of these tokens.
-        per_token: whether to return the scores of the tokens.
-    """
+    """Return the score of a text."""
     tokens = tuple(TokenScore(symbols[token], each) for token, each in zip(ids, log_probs, strict=True))
     return Score(sum(log_probs), len(ids), tokens if per_token else None)
 

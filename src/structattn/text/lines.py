@@ -98,12 +98,6 @@ def ids_of_lines(encoder: Encoder, settings: RunSettings, text: str, path: Path,
 def encoded(encoder: Encoder, text: str, path: Path, number: int) -> list[int]:
     """Return the ids of a line.
 
-    Args:
-        encoder: encodes it.
-        text: the line.
-        path: of its file, for messages.
-        number: of the line in the file, for messages.
-
     Raises:
         DataError: it has a line feed, or cannot be encoded.
     """
@@ -123,15 +117,7 @@ def require_one_line(text: str, path: Path, number: int) -> None:
 def warn_of_unknown_tokens(
     vocabulary: Vocabulary, texts: Sequence[str], ids: Sequence[Sequence[int]], path: Path, first: int
 ) -> None:
-    """Log how many tokens of some texts are outside the vocabulary, if there are any beside those written ``<unk>``.
-
-    Args:
-        vocabulary: of the run; one without ``<unk>`` has none.
-        texts: as given.
-        ids: of their tokens.
-        path: of the texts.
-        first: the number of the first text.
-    """
+    """Log how many tokens of some texts are outside the vocabulary, if there are any beside those written ``<unk>``."""
     if not vocabulary.has_unknown:
         return
     counts = [list(each).count(UNK) - text.count(UNKNOWN_SYMBOL) for text, each in zip(texts, ids, strict=True)]

@@ -99,11 +99,6 @@ def read_lines(path: Path, notices: Notices, name: Path | None = None) -> Iterat
 def read_lines_from(file: io.BufferedIOBase, shown: Path, notices: Notices) -> Iterator[Line]:
     """Read an open file, for example standard input, as ``read_lines`` does; lines are yielded as they arrive.
 
-    Args:
-        file: a file opened in binary mode.
-        shown: the name of the file in messages.
-        notices: collects what was dropped.
-
     Raises:
         DataError: see the table above.
     """

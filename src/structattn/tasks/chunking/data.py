@@ -2,7 +2,7 @@
 
 | input                                        | outcome                                    |
 |----------------------------------------------|--------------------------------------------|
-| what ``data.text.reading`` refuses           | refused with file, line and byte column    |
+| what ``text.reading`` refuses                | refused with file, line and byte column    |
 | a line without exactly three fields          | refused with file and line                 |
 | a chunk tag that is not O, B-TYPE or I-TYPE  | refused with file and line                 |
 | I-TYPE after neither B-TYPE nor I-TYPE       | refused with file and line                 |
@@ -43,10 +43,6 @@ class ChunkedSentence:
 
 def read_chunked_sentences(path: Path, notices: Notices) -> list[ChunkedSentence]:
     """Read the sentences of a file.
-
-    Args:
-        path: the file; ``.gz`` is decompressed.
-        notices: collects notices of reading.
 
     Raises:
         DataError: something is malformed; the message gives file, line and reason.

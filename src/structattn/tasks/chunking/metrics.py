@@ -96,10 +96,6 @@ def _chunks(tags: Tags) -> Iterator[Chunk]:
 def tagging_scores(gold: Sequence[Tags], predicted: Sequence[Tags]) -> TaggingScores:
     """Compute the scores of conlleval: counts of words and chunks over all sentences.
 
-    Args:
-        gold: the true tags of each sentence.
-        predicted: the predicted tags of each sentence.
-
     Raises:
         ValueError: the numbers of sentences, or of tags in a sentence, differ; a tag is malformed; or there are no
             words.

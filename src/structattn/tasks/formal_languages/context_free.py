@@ -293,10 +293,6 @@ class ContextFreeLanguage:
 
         Cost: at most O(T^3) for a string of length T; see ``structattn.tasks.formal_languages.context_free``.
 
-        Args:
-            strings: indices into ``alphabet``, of any lengths.
-            advance: called with the number of strings after each chunk.
-
         Raises:
             ValueError: an index is outside the alphabet, or a probability is outside the range of float64.
         """

@@ -90,14 +90,7 @@ def _score_batches(
 def sequence_negative_log_likelihoods(
     model: torch.nn.Module, sequences: Sequences, batch_tokens: int, what: str
 ) -> NegativeLogLikelihoods:
-    """Return -log p(w <eos>) of every sequence w, in file order.
-
-    Args:
-        model: ``model(tokens, lengths) -> logits``; it is put into evaluation mode for the call.
-        sequences: the sequences to score.
-        batch_tokens: the maximal padded size of a batch; affects speed and memory only.
-        what: a name for the progress bar.
-    """
+    """Return -log p(w <eos>) of every sequence w, in file order."""
     plan = token_batches(sequences.lengths, batch_tokens, seed=0, epoch=None)
     return _score_batches(model, plan, partial(make_batch, sequences), what)
 
@@ -133,13 +126,7 @@ def split_negative_log_likelihoods(
 
 
 def score_batches(model: torch.nn.Module, batches: Iterable[Batch], after_batch: Callable[[], None]) -> Scores:
-    """Score a model on batches in evaluation mode; sums over batches are kept in float64.
-
-    Args:
-        model: ``model(tokens, lengths) -> logits`` (B, T, classes); class c stands for token id c + 2.
-        batches: what to score.
-        after_batch: called after each batch; may raise to abort.
-    """
+    """Score a model on batches in evaluation mode, with sums in float64; ``after_batch`` may raise to abort."""
     num_sequences, num_tokens, loss_sum = 0, 0, 0.0
     with evaluating(model):
         for batch in batches:

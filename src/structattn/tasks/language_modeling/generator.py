@@ -218,11 +218,6 @@ class TextGenerator:
     def search_tree(self, prompt: str, number: int = 1, path: Path = TEXTS) -> SearchedContinuation:
         """Continue a prompt by beam search, and return the tree of the continuations.
 
-        Args:
-            prompt: the beginning of the text, possibly empty.
-            number: of the prompt, for messages.
-            path: of the prompt, for messages.
-
         Raises:
             DataError: the prompt cannot be encoded, or is too long for the model.
         """

@@ -133,10 +133,6 @@ def cut_into_blocks(lines: Iterable[EncodedLines], length: int) -> Iterator[Enco
     As in the published preprocessing of Li et al. (2024), lines are concatenated within batches of 1,000 and the
     remainder of each batch is dropped. Here every line ends in ``<eos>``, which counts; where a line is cut, ``<eos>``
     takes the place of its last token that would still fit. So windows of this length of the stream are the blocks.
-
-    Args:
-        lines: the lines of a text.
-        length: the length of a block.
     """
     for batch in _batches(lines):
         ends = np.cumsum(batch.lengths + 1)

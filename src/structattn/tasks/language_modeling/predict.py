@@ -81,11 +81,6 @@ class CausalTextScorer:
 def make_text_scorer(run: LoadedRun, per_token: bool = False, batch_size: int = 64) -> CausalTextScorer:
     """Return a scorer of texts with the model of a run.
 
-    Args:
-        run: of a language model that predicts each token from those before it.
-        per_token: whether to return the scores of the tokens.
-        batch_size: the maximum number of texts of a batch; affects speed and memory only.
-
     Raises:
         UsageError: the run is of another kind.
     """

@@ -45,11 +45,6 @@ from structattn.text.tokenization.vocabulary import UNKNOWN_SYMBOL
 def train_tokenizer(train: Mapping[str, int], held_out: Iterable[str], settings: TextSettings) -> TextTokenizer:
     """Choose a vocabulary, train subwords, or read a pretrained tokenizer.
 
-    Args:
-        train: how often each symbol of the settings' unit occurs in the training text.
-        held_out: the symbols of the other texts.
-        settings: the kind of tokenizer.
-
     Raises:
         DataError: the pretrained tokenizer is missing or damaged.
         UsageError: an optional library is not installed.

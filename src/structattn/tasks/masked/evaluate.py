@@ -31,13 +31,7 @@ def masked_cross_entropy_sum(
 
 
 def score_masked(model: torch.nn.Module, batches: Iterable[Batch], after_batch: Callable[[], None]) -> Scores:
-    """Score a model on corrupted batches in evaluation mode; sums over batches are kept in float64.
-
-    Args:
-        model: ``model(tokens, lengths, predicted) -> logits`` (N, classes) of the N predicted positions.
-        batches: what to score.
-        after_batch: called after each batch; may raise to abort.
-    """
+    """Score a model on corrupted batches; see ``score_batches`` of language models."""
     num_sequences, num_tokens, loss_sum = 0, 0, 0.0
     with evaluating(model):
         for batch in batches:
@@ -89,13 +83,7 @@ def _log_likelihoods(
 
 
 def masked_scores(run: LoadedRun, split: str, batch_tokens: int) -> SplitScores:
-    """Score a run on a split with the masks of the evaluation settings' ``mask_seed``, and by pseudo-perplexity.
-
-    Args:
-        run: the trained run.
-        split: the name of the split.
-        batch_tokens: the maximal size of a batch of pseudo-perplexity.
-    """
+    """Score a run on a split with the masks of the evaluation settings' ``mask_seed``, and by pseudo-perplexity."""
     how = run.settings.evaluation
     examples = masked_examples(run.prepared, split, run.settings, how.mask_seed)
     plan = examples.examples.scoring_order()

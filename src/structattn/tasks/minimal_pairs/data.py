@@ -118,11 +118,6 @@ class SentenceScorer:
     def encode(self, text: str, path: Path, line: int) -> tuple[int, ...]:
         """Return the ids of a sentence or of its beginning.
 
-        Args:
-            text: untokenized.
-            path: the file, for messages.
-            line: its line.
-
         Raises:
             DataError: it cannot be encoded, or is too long for the model.
         """
@@ -145,10 +140,6 @@ class SentenceScorer:
         """Return log p of the tokens of each span, given the tokens before them, in nats.
 
         Cost: each distinct line is scored once, so that equal spans of equal lines have equal scores.
-
-        Args:
-            spans: parts of lines.
-            what: a name for the progress bar.
         """
         lines = list(dict.fromkeys(span.line for span in spans))
         size = min(_MAX_BATCH_TOKENS, max(1, _MAX_LOGITS // self.run.prepared.vocabulary.size))
@@ -202,7 +193,7 @@ def read_minimal_pairs(path: Path, notices: Notices) -> list[MinimalPair]:
         notices: collects notices of reading.
 
     Raises:
-        DataError: there are no pairs, or one is malformed; see the table above.
+        DataError: there are no pairs, or one is malformed.
     """
     paths = sorted([*path.glob("*.jsonl"), *path.glob("*.jsonl.gz")]) if path.is_dir() else [path]
     found = [pair for each in paths for pair in _read(each, notices)]

@@ -55,10 +55,6 @@ class BlimpScores:
 def blimp_scores(scorer: SentenceScorer, pairs: Sequence[MinimalPair]) -> BlimpScores:
     """Score minimal pairs.
 
-    Args:
-        scorer: of the run.
-        pairs: at least one.
-
     Raises:
         DataError: a sentence cannot be encoded, or is too long for the model; the message names its line.
     """

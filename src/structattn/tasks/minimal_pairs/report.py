@@ -97,11 +97,7 @@ class Row(NamedTuple):
 
 
 def summary_rows(results: Sequence[Mapping[str, Any]]) -> list[Row]:
-    """Return all pairs, then each field and each phenomenon, those of BLiMP first.
-
-    Args:
-        results: ``BlimpScores`` of each run as a mapping.
-    """
+    """Return all pairs, then each field and each phenomenon, those of BLiMP first."""
     rows = [Row("all", tuple(each["overall"] for each in results), {s: of.overall for s, of in PUBLISHED.items()})]
     for group, known in (("fields", FIELDS), ("phenomena", PHENOMENA)):
         names = dict.fromkeys((*known, *(name for each in results for name in each[group])))

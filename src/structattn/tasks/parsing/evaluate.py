@@ -17,7 +17,7 @@ from structattn.text.reading import Notices
 
 @dataclass(frozen=True)
 class TreeScores:
-    """Scores of predicted trees with and without labels, as evalb counts brackets; see ``data.treebanks.brackets``."""
+    """Scores of predicted trees with and without labels, as evalb counts brackets; see ``brackets_of``."""
 
     labelled: BracketingScores
     unlabelled: BracketingScores

@@ -38,12 +38,6 @@ class Parser:
     ) -> list[Repaired | None]:
         """Return the best tree of each sentence; None for a sentence without words.
 
-        Args:
-            sentences: words, none of them with spaces.
-            advance: called with the number of sentences that have been parsed since.
-            first: the number of the first line, for messages.
-            path: of the file, for messages.
-
         Raises:
             DataError: a sentence cannot be encoded or is too long for the model.
         """
@@ -56,10 +50,6 @@ class Parser:
 
 def make_parser(run: LoadedRun, how: EvaluationSettings | None = None) -> Parser:
     """Return a parser with the model of a run.
-
-    Args:
-        run: trained on trees.
-        how: beam search and length limits; by default the evaluation settings of the run.
 
     Raises:
         UsageError: the run was not trained on trees.

@@ -112,10 +112,7 @@ def _spans(tree: Tree, start: int) -> Iterator[Span]:
 def branching_brackets(tags: Sequence[str], direction: Literal["right", "left"], label: str) -> list[Span]:
     """Return the brackets of a binary tree that branches to one side, over the words that are not deleted.
 
-    Args:
-        tags: the part-of-speech tag of each word.
-        direction: ``right``: (a (b (c d))); ``left``: (((a b) c) d).
-        label: of every constituent.
+    To the right, that is (a (b (c d))); to the left (((a b) c) d). Every constituent has the same label.
     """
     count = sum(tag not in DELETED_TAGS for tag in tags)
     if count == 1:
@@ -221,10 +218,6 @@ def repair(symbols: Sequence[str], words: Sequence[str]) -> Repaired:
       constituent that is open then, otherwise to the root.
     - Several constituents without a common root are joined under ``TOP``.
     - Brackets nested deeper than ``MAX_DEPTH`` are dropped.
-
-    Args:
-        symbols: such as those of ``linearize``.
-        words: of the sentence, at least one.
 
     Raises:
         ValueError: there are no words.

@@ -109,10 +109,6 @@ class TransductionData:
 def transduction_data(prepared: PreparedFolder, seed: int) -> TransductionData:
     """Return the transduction of a prepared folder.
 
-    Args:
-        prepared: the folder.
-        seed: the seed of the run, which determines the training pairs.
-
     Raises:
         DataError: the folder is of another kind, or its vocabulary is not that of the transduction.
     """

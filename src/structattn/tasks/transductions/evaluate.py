@@ -170,13 +170,7 @@ def _greedy_by_forward(model: nn.Module, prompt: Int[Tensor, "pairs prompt"], co
 
 
 def transduction_scores(run: LoadedRun, split: str, batch_tokens: int) -> SplitScores:
-    """Score a run of a transduction task on a split, with active dropout if its evaluation settings say so.
-
-    Args:
-        run: the trained run.
-        split: the name of the split.
-        batch_tokens: the approximate number of tokens of a batch.
-    """
+    """Score a run of a transduction task on a split, with active dropout if its evaluation settings say so."""
     form = form_of(run.settings)
     pairs = list(stored_pairs(run.prepared, split))
     with _mode(run, split), progress(f"Scoring {split}", len(pairs), "lengths") as advance:

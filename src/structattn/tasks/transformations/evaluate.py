@@ -87,10 +87,7 @@ class _Outcome:
 def score_answers(task: Transformation, pairs: Sequence[Pair], answers: Answerer) -> dict[str, TransformationScores]:
     """Score a model's answers: ``all``, and each modifier of the subject that occurs -> scores.
 
-    Args:
-        task: the task.
-        pairs: sources and right targets.
-        answers: of the model; samples are only drawn for tense reinflection.
+    Samples are drawn for tense reinflection only.
     """
     wrong = [target if (target := task.wrong_target(pair.source)) != pair.target else None for pair in pairs]
     differing = [index for index, target in enumerate(wrong) if target is not None]

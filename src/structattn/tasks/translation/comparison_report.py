@@ -128,14 +128,7 @@ def _written(ends: tuple[float, float]) -> str:
 
 
 def differences_plot(compared: Compared, base: str, split: str, name: str) -> Plot:
-    """Plot differences in BLEU from a base, with a panel for each sentence attribute and kind of bins.
-
-    Args:
-        compared: runs with their styles and differences by bin.
-        base: the name of the base.
-        split: the translated split.
-        name: the name of the figure's files.
-    """
+    """Plot differences in BLEU from a base, with a panel for each sentence attribute and kind of bins."""
     kinds = _kinds(compared)
     columns = min(_COLUMNS, len(kinds))
     lines = -(-len(kinds) // columns)

@@ -53,7 +53,7 @@ def read_lingeval97(path: Path, notices: Notices) -> list[Contrast]:
     Cost: memory of the whole file.
 
     Raises:
-        DataError: see the table above.
+        DataError: the file is not a list of such entries.
     """
     text = "\n".join(line.text for line in read_lines(path, notices))
     found = [contrast for line, entry in _entries(path, text) for contrast in _parse_entry(path, line, entry)]
@@ -241,13 +241,7 @@ def contrastive_negative_log_likelihoods(
 def contrastive_scores(
     contrasts: Sequence[Contrast], losses: Float[np.ndarray, "pairs 2"], *, per_token: bool = False
 ) -> ContrastiveScores:
-    """Return how often the reference is more likely, by type of error and by distance.
-
-    Args:
-        contrasts: the pairs.
-        losses: -log p of their two translations.
-        per_token: whether ``losses`` are per token; stored with the scores.
-    """
+    """Return how often the reference is more likely, by type of error and by distance, given -log p of both."""
     right = losses[:, 0] < losses[:, 1]
     types = _grouped([each.kind for each in contrasts], right)
     distances = {}

@@ -132,11 +132,6 @@ class Portion:
 def split_portions(shares: Mapping[str, float], seed: int, rest: str) -> dict[str, Portion]:
     """Divide [0, 1) into portions.
 
-    Args:
-        shares: the share of each held-out split.
-        seed: see ``Portion``.
-        rest: the split that gets the remainder.
-
     Raises:
         UsageError: a share is not between 0 and 1, or nothing remains.
     """
@@ -173,13 +168,7 @@ class SelectionRules:
 
 
 def filter_pairs(files: PairFiles, rules: SelectionRules, counts: PairCounts, notices: Notices) -> Iterator[Pair]:
-    """Read pairs and yield those that pass the filters, before sampling.
-
-    Args:
-        files: the files of the split.
-        rules: which pairs are selected.
-        counts: updated with each pair.
-        notices: collects notices of reading.
+    """Read pairs, count them, and yield those that pass the filters, before sampling.
 
     Raises:
         DataError: a file is refused, or a line is too long.
@@ -211,14 +200,7 @@ def _check_length(line: str, original: Text, rules: SelectionRules) -> None:
 
 
 def sample_pairs(pairs: Iterator[Pair], total: int, filters: Filters, counts: PairCounts) -> Iterator[Pair]:
-    """Sample ``filters.sample`` of the pairs uniformly without replacement (Knuth's algorithm S), in order.
-
-    Args:
-        pairs: ``total`` pairs.
-        total: their number.
-        filters: the size and the seed of the sample.
-        counts: updated with each pair that is left out.
-    """
+    """Sample ``filters.sample`` of ``total`` pairs uniformly without replacement (Knuth's algorithm S), in order."""
     wanted = total if filters.sample is None else min(filters.sample, total)
     generator = numpy_generator(filters.sample_seed, "sample of pairs")
     for seen, pair in enumerate(pairs):

@@ -50,11 +50,6 @@ class PairEncoder:
     def source_ids(self, line: str, path: Path, number: int) -> list[int]:
         """Return the ids of a normalized source line, without <eos>.
 
-        Args:
-            line: normalized.
-            path: of its file, for messages.
-            number: of the line in the file, for messages.
-
         Raises:
             DataError: the line cannot be encoded, or is too long for a model.
         """
@@ -66,12 +61,6 @@ class PairEncoder:
 
     def __call__(self, source: str, target: str, paths: tuple[Path, Path], number: int) -> EncodedPair:
         """Normalize and encode a pair.
-
-        Args:
-            source: the source line.
-            target: its translation.
-            paths: of their files, for messages.
-            number: of the line in the files, for messages.
 
         Raises:
             DataError: a line cannot be encoded, or is too long for a model.

@@ -183,11 +183,6 @@ class Translator:
     def search_tree(self, line: str, number: int = 1, path: Path = SOURCE_LINES) -> SearchedLine | None:
         """Translate one line by beam search, and return the tree of its hypotheses, too; None for an empty line.
 
-        Args:
-            line: raw text.
-            number: of the line, for messages.
-            path: of its file, for messages.
-
         Raises:
             DataError: the line cannot be encoded, or is too long for the model.
         """

@@ -129,11 +129,7 @@ def pair_receptive_fields(
 ) -> DecoderReceptiveFields:
     """Return the receptive fields of the decoder's positions (Discrete Transformer paper, section 5).
 
-    Args:
-        weights: of all layers that mix positions.
-        source_lengths: number of source tokens per pair; None: no padding.
-        lengths: number of target tokens per pair; None: no padding.
-        recursion: ``union`` of ``receptive_field``.
+    The weights are those of all layers that mix positions; lengths of None mean no padding.
     """
     encoder = _encoder_field(weights, source_lengths, recursion)
     options = {"lengths": lengths, "memory_lengths": source_lengths}

@@ -118,13 +118,7 @@ def heads_of(run: Run, split: str) -> Sequence[Head]:
 
 
 def locality_plot(located: Located, split: str, name: str) -> Plot:
-    """Plot the mean and the mean absolute offset of each head, by layer.
-
-    Args:
-        located: runs with their styles and heads.
-        split: the split that the heads were analysed on.
-        name: the name of the figure's files.
-    """
+    """Plot the mean and the mean absolute offset of each head, by layer."""
     kinds = [kind for kind in _KINDS if any(head["kind"] == kind for *_, heads in located for head in heads)]
     with figure_style(name):
         figure = new_figure(11.4, 5.2)

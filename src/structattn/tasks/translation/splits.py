@@ -71,14 +71,7 @@ class Split:
         pool: WorkerPool,
         advance: Callable[..., None],
     ) -> None:
-        """Check and count every pair.
-
-        Args:
-            level: the level of the tokenizers.
-            symbol_counts: for each side, updated with the symbols of its lines; None to count none.
-            notices: collects what was dropped.
-            pool: splits lines.
-            advance: moves the progress bar.
+        """Check and count every pair, and the symbols of each side if ``symbol_counts`` are given.
 
         Raises:
             DataError: a file is refused, or no pair is left.
@@ -108,14 +101,7 @@ class Split:
         pool: WorkerPool,
         advance: Callable[..., None],
     ) -> Iterator[EncodedPairs]:
-        """Read the split again and encode it.
-
-        Args:
-            sides: the tokenizers.
-            rare: collects the rare words of both sides, at level ``word``.
-            pool: splits lines.
-            advance: moves the progress bar.
-        """
+        """Read the split again and encode it."""
         tokenizers = sides.source.tokenizer, sides.target.tokenizer
         encoders = [BulkEncoder(tokenizer) for tokenizer in tokenizers]
         for pairs, (texts, split) in self._split_pairs(sides.level, PairCounts(), _SILENT, pool):

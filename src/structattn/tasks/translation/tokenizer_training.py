@@ -70,12 +70,6 @@ def train_tokenizers(
 ) -> ParallelSides:
     """Train the tokenizers of both sides.
 
-    Args:
-        source: the counts of symbols of ``settings.unit`` on the source side of the training text.
-        target: the same for the target side.
-        settings: the kind of tokenizer.
-        normalization: applied to lines before they are encoded.
-
     Raises:
         UsageError: an optional library is not installed.
     """

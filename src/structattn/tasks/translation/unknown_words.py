@@ -82,9 +82,7 @@ class UnknownWords:
     def spelled(self, speller: WordCharacterTokenizer, beam_size: int) -> list[list[tuple[str, float]]]:
         """Return, for each <unk> of each hypothesis, its most probable spelling other than ``<unk>``, and its log p.
 
-        Args:
-            speller: turns characters into words.
-            beam_size: hypotheses for each word; at least 2, for an alternative where one is ``<unk>``.
+        The beam has at least two hypotheses, for an alternative where one is ``<unk>``.
         """
         rows, inputs, lengths = self._decoder_inputs()
         unknown = self._unknown_mask(inputs.shape)

@@ -65,13 +65,7 @@ class ParallelSides:
 
 
 def save_sides(sides: ParallelSides, folder: Path, joint: bool) -> None:
-    """Write the files of the tokenizers.
-
-    Args:
-        sides: both sides.
-        folder: the prepared folder.
-        joint: whether both sides share one set of files; otherwise each has its own.
-    """
+    """Write the files of the tokenizers; both sides share one set if ``joint``."""
     sides.target.save(folder)
     if not joint:
         sides.source.save(folder, SOURCE_PREFIX)
@@ -82,10 +76,6 @@ def save_sides(sides: ParallelSides, folder: Path, joint: bool) -> None:
 
 def load_sides(folder: Path, description: Mapping[str, Any]) -> ParallelSides:
     """Read the files that ``save_sides`` wrote.
-
-    Args:
-        folder: the prepared folder.
-        description: ``tokenizer`` of its header.
 
     Raises:
         DataError: a file is missing, damaged, or does not have the digest that the header states.
@@ -185,13 +175,6 @@ def load_rare_words(
     folder: Path, header: Header, sides: ParallelSides, split: str, sequences: tuple[Sequences, Sequences]
 ) -> tuple[RareWords, RareWords] | None:
     """Load the rare words of both sides of a split, memory-mapped.
-
-    Args:
-        folder: the prepared folder.
-        header: its header.
-        sides: its tokenizers.
-        split: the name of the split.
-        sequences: source and target sequences of the split.
 
     Returns:
         The rare words of source and target; None unless tokens are words and their characters are stored.

@@ -22,7 +22,7 @@ SPLIT/source.txt, target.txt    the normalized lines, for all splits except trai
 and at level word:
 
 characters.txt                  the characters of words; source_characters.txt if separate
-rare_words.txt, SPLIT/rare.bin  the words that are <unk>, see rare_words.py
+rare_words.txt, SPLIT/rare.bin  the words that are <unk>, see RareWords
 """
 
 import os
@@ -192,9 +192,6 @@ def _source_tokens(prepared: PreparedFolder, name: str) -> int:
 
 def open_prepared(folder: Path) -> PreparedFolder:
     """Open a prepared folder and verify the digests of all its files. Opening a folder runs no code.
-
-    Args:
-        folder: the prepared folder.
 
     Cost: reads all files, at about 1 GB/s; large files that have not changed since the last time are not read again.
 

@@ -77,12 +77,7 @@ class TextTokenizer:
         return self.tokenizer.decode(ids)
 
     def save(self, folder: Path, prefix: str = "") -> None:
-        """Write the files of the tokenizer.
-
-        Args:
-            folder: the prepared folder, which flushes them.
-            prefix: put before the names of the files.
-        """
+        """Write the files of the tokenizer."""
         self.vocabulary.save(folder / (prefix + VOCABULARY_NAME))
         if self.character_tokenizer is not None:
             self.character_tokenizer.vocabulary.save(folder / (prefix + CHARACTERS_NAME))
@@ -94,10 +89,6 @@ class TextTokenizer:
 
 def load_text_tokenizer(folder: Path, description: Mapping[str, Any]) -> TextTokenizer:
     """Read the tokenizer of text that is not parallel.
-
-    Args:
-        folder: the prepared folder.
-        description: ``tokenizer`` of its header.
 
     Raises:
         DataError: a file is missing, damaged, or does not have the digest that the header states.
@@ -184,11 +175,6 @@ def word_ids(tokenizer: TextTokenizer, word: str, *, first: bool = False) -> lis
     """Return the ids of a word within a line; the spaces between characters or bytes are not part of words.
 
     Tokenizers of Hugging Face models may encode a word after a space differently from the first of a line.
-
-    Args:
-        tokenizer: normalizes the word first.
-        word: without spaces.
-        first: whether the word is the first of its line.
 
     Raises:
         TextError: the word cannot be encoded.

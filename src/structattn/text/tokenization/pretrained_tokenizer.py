@@ -153,12 +153,7 @@ class PretrainedTokenizer:
         return {**tree, "added_tokens": sorted(added, key=lambda each: each["id"]), "truncation": None, "padding": None}
 
     def save(self, folder: Path, prefix: str) -> None:
-        """Write ``tokenizer.json`` to a prepared folder, which flushes it.
-
-        Args:
-            folder: the prepared folder.
-            prefix: put before the file's name.
-        """
+        """Write ``tokenizer.json`` to a prepared folder, which flushes it."""
         write_unflushed(folder / (prefix + TOKENIZER_NAME), self.content)
 
 
@@ -182,10 +177,6 @@ def read_pretrained_tokenizer(folder: Path) -> PretrainedTokenizer:
 
 def load_pretrained_tokenizer(path: Path, special: Mapping[str, str]) -> PretrainedTokenizer:
     """Read ``tokenizer.json``; loading it runs no code.
-
-    Args:
-        path: the file.
-        special: see ``PretrainedTokenizer``.
 
     Raises:
         DataError: the file cannot be read, or is not a tokenizer.

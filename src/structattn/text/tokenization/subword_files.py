@@ -152,11 +152,6 @@ BPE_NAME, SENTENCEPIECE_NAME = "subwords.json", "subwords.model"
 def save_subword_model(model: SubwordModel, folder: Path, prefix: str) -> None:
     """Write ``subwords.json`` (BPE) or ``subwords.model`` (SentencePiece), without the restriction ``kept``.
 
-    Args:
-        model: the subword model.
-        folder: the prepared folder.
-        prefix: put before the file's name.
-
     Raises:
         TypeError: the model is neither a ``BytePairEncoding`` nor a ``SentencePieceModel``.
     """
@@ -171,11 +166,6 @@ def save_subword_model(model: SubwordModel, folder: Path, prefix: str) -> None:
 
 def load_subword_model(level: str, folder: Path, prefix: str) -> SubwordModel:
     """Read the file that ``save_subword_model`` wrote. Loading it runs no code.
-
-    Args:
-        level: ``bpe`` or one of the SentencePiece levels.
-        folder: the prepared folder.
-        prefix: put before the file's name.
 
     Raises:
         DataError: the file is missing or damaged.

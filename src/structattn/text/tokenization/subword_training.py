@@ -122,12 +122,6 @@ def train_bpe(pretokens: Mapping[str, int], num_merges: int, marker: str = "end"
 def train_subword_model(level: str, pretokens: Mapping[str, int], size: int, marker: str = "end") -> SubwordModel:
     """Train the subword model of a level.
 
-    Args:
-        level: ``bpe``, ``sentencepiece-bpe`` or ``sentencepiece-unigram``.
-        pretokens: the counts of what ``pretokenizer`` returns on the training text.
-        size: the number of merges or pieces.
-        marker: the marker of ``bpe``.
-
     Raises:
         UsageError: see ``train_bpe`` and ``train_sentencepiece``.
     """
@@ -137,22 +131,12 @@ def train_subword_model(level: str, pretokens: Mapping[str, int], size: int, mar
 
 
 def pretokenizer(level: str, marker: str = "end") -> Callable[[str], list[str]]:
-    """Return the function that splits a normalized line into the pre-tokens of a level of subwords.
-
-    Args:
-        level: ``bpe``, ``sentencepiece-bpe`` or ``sentencepiece-unigram``.
-        marker: the marker of ``bpe``.
-    """
+    """Return the function that splits a normalized line into the pre-tokens of a level of subwords."""
     return BytePairEncoding((), marker).pretokenize if level == "bpe" else SentencePieceModel(b"").pretokenize
 
 
 def pretoken_counts(words: Mapping[str, int], pretokenize: Callable[[str], list[str]]) -> Counter[str]:
-    """Count pre-tokens, given the counts of the words that they are parts of.
-
-    Args:
-        words: the counts of words.
-        pretokenize: what ``pretokenizer`` returned.
-    """
+    """Count pre-tokens, given the counts of the words that they are parts of."""
     pretokens = Counter[str]()
     for word, count in words.items():
         for pretoken in pretokenize(word):

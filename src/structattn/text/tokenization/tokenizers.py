@@ -135,10 +135,6 @@ def split_line(level: str, line: str) -> list[str]:
 def refuse_control_symbols(line: str, symbols: Sequence[str]) -> None:
     """Check that no word of a line is the name of a control symbol.
 
-    Args:
-        line: the line.
-        symbols: its words; for other levels, characters or bytes, there is nothing to refuse.
-
     Raises:
         TextError: see ``split_line``.
     """

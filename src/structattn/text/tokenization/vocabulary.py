@@ -49,12 +49,7 @@ class Vocabulary:
 
     @classmethod
     def from_symbols(cls, symbols: Iterable[str], unknown: bool = False) -> "Vocabulary":
-        """Create a vocabulary of the special symbols and ``symbols``.
-
-        Args:
-            symbols: the symbols of the text, in the order of their ids.
-            unknown: whether to include ``<unk>``.
-        """
+        """Create a vocabulary of the special symbols and ``symbols``."""
         return cls((*CONTROL_SYMBOLS, *((UNKNOWN_SYMBOL,) if unknown else ()), *symbols))
 
     @property
