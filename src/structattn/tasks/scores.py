@@ -125,8 +125,8 @@ class LengthScore:
     length: int
     num_sequences: int
     cross_entropy: float
-    lower_bound: float | None
-    cross_entropy_difference: float | None
+    lower_bound: float | None = None
+    cross_entropy_difference: float | None = None
     accuracy: float | None = None
     accuracy_greedy: float | None = None
 
@@ -201,9 +201,9 @@ class SplitScores:
     num_tokens: int
     cross_entropy: float
     perplexity: float
-    lower_bound: float | None
-    cross_entropy_difference: float | None
-    by_length: tuple[LengthScore, ...]
+    lower_bound: float | None = None
+    cross_entropy_difference: float | None = None
+    by_length: tuple[LengthScore, ...] = ()
     accuracy: float | None = None
     accuracy_greedy: float | None = None
     dependencies: DependencyScores | None = None

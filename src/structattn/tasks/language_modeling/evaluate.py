@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +21,8 @@ from structattn.support.special_tokens import BOS
 from structattn.tasks.loaded import LoadedRun
 from structattn.tasks.losses import cross_entropy_sum, model_inputs, token_losses
 from structattn.tasks.scores import LengthScore, SplitScores, TextScores
-from structattn.tasks.task import Scores, perplexity
+from structattn.tasks.task import Scores, num_predicted, perplexity
+from structattn.text.batching.pairs import PairBatch
 from structattn.text.batching.sequences import (
     Batch,
     Indices,
@@ -125,18 +127,27 @@ def split_negative_log_likelihoods(
     return sequence_negative_log_likelihoods(run.accelerated, sequences, batch_tokens, split)
 
 
-def score_batches(model: torch.nn.Module, batches: Iterable[Batch], after_batch: Callable[[], None]) -> Scores:
+def _loss_sum(model: torch.nn.Module, batch: Batch) -> Tensor:
+    inputs, lengths, classes = model_inputs(model, batch)
+    return cross_entropy_sum(model(inputs, lengths=lengths), classes)
+
+
+def score_batches(
+    model: torch.nn.Module,
+    batches: Iterable[Batch | PairBatch],
+    after_batch: Callable[[], None],
+    loss_sum: Callable[[torch.nn.Module, Any], Tensor] = _loss_sum,
+) -> Scores:
     """Score a model on batches in evaluation mode, with sums in float64; ``after_batch`` may raise to abort."""
-    num_sequences, num_tokens, loss_sum = 0, 0, 0.0
+    num_sequences, num_tokens, total = 0, 0, 0.0
     with evaluating(model):
         for batch in batches:
             with torch.no_grad():
-                inputs, lengths, classes = model_inputs(model, batch)
-                loss_sum += cross_entropy_sum(model(inputs, lengths=lengths), classes).item()
+                total += loss_sum(model, batch).item()
             num_sequences += len(batch.lengths)
-            num_tokens += int(batch.lengths.sum())
+            num_tokens += num_predicted(batch)
             after_batch()
-    cross_entropy = loss_sum / num_tokens if num_tokens else 0.0  # an empty sum
+    cross_entropy = total / num_tokens if num_tokens else 0.0  # an empty sum
     return Scores(num_sequences, num_tokens, cross_entropy, perplexity(cross_entropy))
 
 
@@ -155,7 +166,7 @@ def _length_score(length: int, negative_log_likelihoods: NegativeLogLikelihoods,
     count = int(chosen.sum())
     cross_entropy = float(negative_log_likelihoods[chosen].sum() / (count * (length + 1)))
     if sequences.log_probabilities is None:
-        return LengthScore(length, count, cross_entropy, None, None)
+        return LengthScore(length, count, cross_entropy)
     bound = lower_bound(sequences.log_probabilities[chosen], sequences.lengths[chosen], num_lengths=1)
     return LengthScore(length, count, cross_entropy, bound, cross_entropy - bound)
 

@@ -188,8 +188,6 @@ def transduction_scores(run: LoadedRun, split: str, batch_tokens: int) -> SplitS
         num_tokens=num_tokens,
         cross_entropy=cross_entropy,
         perplexity=perplexity(cross_entropy),
-        lower_bound=None,
-        cross_entropy_difference=None,
         by_length=tuple(by_length),
         accuracy=fmean(score.accuracy for score in by_length if score.accuracy is not None),
         accuracy_greedy=fmean(greedy) if greedy else None,
@@ -219,8 +217,6 @@ def _length_score(
         length=x.shape[1],
         num_sequences=len(x),
         cross_entropy=sum(each.loss_sum for each in counts) / y.size,
-        lower_bound=None,
-        cross_entropy_difference=None,
         accuracy=fraction_correct(sum(each.num_correct for each in counts), num_scored),
         accuracy_greedy=greedy,
     )

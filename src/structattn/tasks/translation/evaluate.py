@@ -39,9 +39,6 @@ def translation_scores(run: LoadedRun, split: str, batch_tokens: int) -> SplitSc
         num_tokens=scores.num_tokens,
         cross_entropy=scores.cross_entropy,
         perplexity=scores.perplexity,
-        lower_bound=None,
-        cross_entropy_difference=None,
-        by_length=(),
         translation=corpus_scores(hypotheses, references, tokenizer=tokenizer),
         translation_alternatives={
             way: corpus_scores(

@@ -27,8 +27,9 @@ from structattn.settings.run import RunSettings
 from structattn.settings.training import LabelSmoothing, PairBatches
 from structattn.support.errors import SettingsError
 from structattn.support.special_tokens import PADDING_CLASS
+from structattn.tasks.language_modeling.evaluate import score_batches
 from structattn.tasks.losses import NO_REGULARIZER, ReceptiveFieldRegularizer, cross_entropy_sum
-from structattn.tasks.task import Scores, perplexity
+from structattn.tasks.task import Scores
 from structattn.tasks.translation.batches import PairExamples, scoring_pairs, training_pairs
 from structattn.tasks.translation.predictions import (
     Predictions,
@@ -49,15 +50,8 @@ def pair_scores(
     model: torch.nn.Module, examples: PairExamples, after_batch: Callable[[], None] = lambda: None
 ) -> Scores:
     """Score a model on reference translations, in evaluation mode; ``after_batch`` may raise to abort."""
-    loss_sum, num_tokens = 0.0, 0
-    with evaluating(model):
-        for indices in examples.scoring_order():
-            batch = examples.batch(indices)
-            with torch.no_grad():
-                loss_sum += predictions(model, batch).row_losses().sum().item()
-            num_tokens += int(batch.lengths.sum())
-            after_batch()
-    return Scores(len(examples.pairs), num_tokens, loss_sum / num_tokens, perplexity(loss_sum / num_tokens))
+    batches = (examples.batch(indices) for indices in examples.scoring_order())
+    return score_batches(model, batches, after_batch, lambda model, batch: predictions(model, batch).row_losses().sum())
 
 
 @dataclass(frozen=True)
