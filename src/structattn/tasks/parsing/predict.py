@@ -6,7 +6,7 @@ from pathlib import Path
 
 from structattn.settings.evaluation import EvaluationSettings
 from structattn.support.errors import UsageError
-from structattn.tasks.loaded import TEXTS, LoadedRun, Prediction
+from structattn.tasks.loaded import TEXTS, LoadedRun, Prediction, Predictor
 from structattn.tasks.parsing.prepare import TREE_TAGS
 from structattn.tasks.parsing.trees import Repaired, bracketed, repair
 from structattn.tasks.translation.predict import SOURCE_LINES, Translator
@@ -59,34 +59,21 @@ def make_parser(run: LoadedRun, how: EvaluationSettings | None = None) -> Parser
     return Parser(make_translator([run], how))
 
 
-def make_predictor(run: LoadedRun, batch_size: int = 64) -> "TreePredictor":
+def make_predictor(run: LoadedRun, batch_size: int = 64) -> Predictor:
     """Return a predictor of bracketed trees with the model of a run."""
-    return TreePredictor(make_parser(run), batch_size)
+    parser = make_parser(run)
+    parser = replace(parser, translator=replace(parser.translator, batch_size=batch_size))
 
-
-@dataclass(frozen=True)
-class TreePredictor:
-    """Parses sentences.
-
-    Args:
-        parser: of the run.
-        batch_size: the maximum number of sentences of a batch.
-    """
-
-    parser: Parser
-    batch_size: int = 64
-
-    def __call__(
-        self,
+    def predict(
         inputs: Sequence[str],
         first: int = 1,
         path: Path = TEXTS,
         advance: Callable[[int], object] = lambda count: None,
     ) -> list[Prediction]:
-        """Return the answer to each input; see ``Predictor``."""
-        parser = replace(self.parser, translator=replace(self.parser.translator, batch_size=self.batch_size))
         trees = parser([treebank_words(line) for line in inputs], advance, first, path)
         return [
             Prediction("") if tree is None else Prediction(bracketed(tree.tree), repaired=tree.malformed)
             for tree in trees
         ]
+
+    return predict

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 import torch
@@ -171,57 +171,40 @@ def pair_answers(run: LoadedRun, split: str) -> ModelAnswers:
 
 def make_predictor(run: LoadedRun, batch_size: int = 64) -> Predictor:
     """Return a predictor of transformed sentences: a language model continues a sentence, others translate it."""
-    if run.prepared.parallel_sides is not None:
-        return TransformationPredictor(run, batch_size)
-    greedy = GenerationSettings(temperature=0, max_length=MAX_OUTPUT, batch_size=batch_size)
-    return ContinuationPredictor(TextGenerator(TextEncoder(run), greedy))
+    answer = _continuing(run, batch_size) if run.prepared.parallel_sides is None else _translating(run, batch_size)
 
-
-@dataclass(frozen=True)
-class ContinuationPredictor:
-    """Continues a sentence with its transformation, word by word, as a language model.
-
-    Args:
-        generator: takes the most probable token at each step.
-    """
-
-    generator: TextGenerator
-
-    def __call__(
-        self,
+    def predict(
         inputs: Sequence[str],
         first: int = 1,
         path: Path = TEXTS,
         advance: Callable[[int], object] = lambda count: None,
     ) -> list[Prediction]:
-        """Return the answer to each input; see ``Predictor``."""
-        generated = self.generator(inputs, first, path, advance)
+        return answer(inputs, first, path, advance)
+
+    return predict
+
+
+_Answer = Callable[[Sequence[str], int, Path, Callable[[int], object]], list[Prediction]]
+
+
+def _continuing(run: LoadedRun, batch_size: int) -> _Answer:
+    greedy = GenerationSettings(temperature=0, max_length=MAX_OUTPUT, batch_size=batch_size)
+    generator = TextGenerator(TextEncoder(run), greedy)
+
+    def answer(inputs: Sequence[str], *how: Any) -> list[Prediction]:
         return [
             Prediction(" ".join(each.text.split(" ")[len(line.split()) :]), each.log_probability)
-            for line, (each,) in zip(inputs, generated, strict=True)
+            for line, (each,) in zip(inputs, generator(inputs, *how), strict=True)
         ]
 
+    return answer
 
-@dataclass(frozen=True)
-class TransformationPredictor:
-    """Translates a sentence into its transformation.
 
-    Args:
-        run: of a translation model.
-        batch_size: the maximum number of inputs of a batch.
-    """
+def _translating(run: LoadedRun, batch_size: int) -> _Answer:
+    translator = replace(make_translator([run]), batch_size=batch_size)
 
-    run: LoadedRun
-    batch_size: int = 64
-
-    def __call__(
-        self,
-        inputs: Sequence[str],
-        first: int = 1,
-        path: Path = TEXTS,
-        advance: Callable[[int], object] = lambda count: None,
-    ) -> list[Prediction]:
-        """Return the answer to each input; see ``Predictor``."""
-        translator = replace(make_translator([self.run]), batch_size=self.batch_size)
+    def answer(inputs: Sequence[str], first: int, path: Path, advance: Callable[[int], object]) -> list[Prediction]:
         translations = translator(inputs, 1, advance, first, paths=(path, path))
         return [Prediction(best[0].text, best[0].log_probability) if best else Prediction("") for best in translations]
+
+    return answer
