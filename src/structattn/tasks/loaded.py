@@ -94,11 +94,11 @@ def cannot(run: LoadedRun, action: str, expected: str) -> UsageError:
     return UsageError(f"{run.run_dir}: a model of kind {kind!r} and task {task!r} cannot {action}; expected {expected}")
 
 
-def require_positions(run: LoadedRun, length: int, number: int) -> None:
+def require_positions(run: LoadedRun, length: int, number: int, path: Path = TEXTS) -> None:
     """Raise DataError if a text, for instance the second one, has more tokens than the model has positions."""
     maximum = max_positions(run.settings.model)
     if maximum is not None and length > maximum:
-        raise DataError(TEXTS, f"the inputs have {length} tokens; the model has {maximum} positions", number)
+        raise DataError(path, f"the inputs have {length} tokens; the model has {maximum} positions", number)
 
 
 @dataclass(frozen=True)

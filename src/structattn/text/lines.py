@@ -2,10 +2,10 @@
 
 import logging
 import unicodedata
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from structattn.settings.run import RunSettings
 from structattn.settings.training import StreamBatches
@@ -51,24 +51,6 @@ class Normalization:
         """Return the fields that the header of a prepared folder stores."""
         return asdict(self)
 
-    @classmethod
-    def describes(cls, description: Mapping[str, Any]) -> bool:
-        """Return whether a header's description contains a normalization."""
-        return any(field.name in description for field in fields(cls))
-
-    @classmethod
-    def from_description(cls, description: Mapping[str, Any]) -> "Normalization":
-        """Restore what ``description`` returned; other keys are ignored.
-
-        Raises:
-            ValueError: a field is missing or not a boolean.
-        """
-        values = {field.name: description.get(field.name) for field in fields(cls)}
-        for name, value in values.items():
-            if not isinstance(value, bool):
-                raise ValueError(f"{name} is {value!r}; expected true or false")
-        return cls(**values)  # type: ignore[arg-type]  # checked just before
-
 
 _logger = logging.getLogger("structattn")
 
@@ -101,17 +83,12 @@ def encoded(encoder: Encoder, text: str, path: Path, number: int) -> list[int]:
     Raises:
         DataError: it has a line feed, or cannot be encoded.
     """
-    require_one_line(text, path, number)
+    if "\n" in text:
+        raise DataError(path, f"{text!r:.60}: has a line feed; expected one line without its end", number)
     try:
         return encoder.encode(text)
     except TextError as error:
         raise DataError(path, f"{text!r:.60}: {error.reason}", number) from None
-
-
-def require_one_line(text: str, path: Path, number: int) -> None:
-    """Raise DataError if a line has a line feed, as those that are read from a file."""
-    if "\n" in text:
-        raise DataError(path, f"{text!r:.60}: has a line feed; expected one line without its end", number)
 
 
 def warn_of_unknown_tokens(

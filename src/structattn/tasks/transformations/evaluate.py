@@ -14,7 +14,7 @@ from structattn.support.errors import DataError
 from structattn.tasks.language_modeling.evaluate import language_modeling_scores
 from structattn.tasks.loaded import LoadedRun
 from structattn.tasks.scores import SplitScores, TransformationScores
-from structattn.tasks.transformations.predict import Answerer, LogProbs, language_model_answers, pair_answers
+from structattn.tasks.transformations.predict import LogProbs, ModelAnswers, language_model_answers, pair_answers
 from structattn.tasks.transformations.rules import (
     MODIFIERS,
     TRANSFORMATIONS,
@@ -84,7 +84,9 @@ class _Outcome:
     samples: Sequence[Words]
 
 
-def score_answers(task: Transformation, pairs: Sequence[Pair], answers: Answerer) -> dict[str, TransformationScores]:
+def score_answers(
+    task: Transformation, pairs: Sequence[Pair], answers: ModelAnswers
+) -> dict[str, TransformationScores]:
     """Score a model's answers: ``all``, and each modifier of the subject that occurs -> scores.
 
     Samples are drawn for tense reinflection only.

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -45,19 +45,6 @@ _BATCH_TOKENS: Final = 8192
 LogProbs = Float64[np.ndarray, " tokens"]
 
 
-class Answerer(Protocol):
-    """A model that answers sources."""
-
-    def token_log_probs(self, pairs: Sequence[Pair]) -> list[LogProbs]:
-        """Return log p of each word of each target, and of <eos>, given the source and the words before."""
-
-    def greedy(self, sources: Sequence[Words]) -> list[Words]:
-        """Return the greedy output for each source, without <eos>; at most ``MAX_OUTPUT`` words."""
-
-    def samples(self, sources: Sequence[Words]) -> list[list[Words]]:
-        """Return ``SAMPLES`` outputs for each source, of at most ``MAX_SAMPLE`` words."""
-
-
 @dataclass(frozen=True)
 class ModelAnswers:
     """Answers of the model of a run.
@@ -68,7 +55,7 @@ class ModelAnswers:
         split: the name of the split, for progress bars and the seed of samples.
         start: returns the start of decoding for sources of equal length.
         room: returns the number of output tokens for which the model has positions after a source.
-        log_probs: see ``Answerer``.
+        token_log_probs: returns log p of each word of each target, and of <eos>, given the source and the words before.
     """
 
     model: LanguageModel | RecurrentLanguageModel | EncoderDecoder
@@ -76,14 +63,10 @@ class ModelAnswers:
     split: str
     start: Callable[[Sequence[Words]], DecodingStart]
     room: Callable[[Words], int]
-    log_probs: Callable[[Sequence[Pair]], list[LogProbs]]
-
-    def token_log_probs(self, pairs: Sequence[Pair]) -> list[LogProbs]:
-        """Return log p of each word of each target; see ``Answerer``."""
-        return self.log_probs(pairs)
+    token_log_probs: Callable[[Sequence[Pair]], list[LogProbs]]
 
     def greedy(self, sources: Sequence[Words]) -> list[Words]:
-        """Return the greedy outputs; see ``Answerer``."""
+        """Return the greedy output for each source, without <eos>; at most ``MAX_OUTPUT`` words."""
 
         def search(start: DecodingStart, batch: Sequence[Words]) -> list[Hypothesis]:
             return greedy_search(self.model, start, min(MAX_OUTPUT, self.room(batch[0])))
@@ -91,7 +74,7 @@ class ModelAnswers:
         return self._decoded(sources, search, "Decoding")
 
     def samples(self, sources: Sequence[Words]) -> list[list[Words]]:
-        """Return samples; see ``Answerer``. They are a function of the split and of the sources."""
+        """Return ``SAMPLES`` outputs of at most ``MAX_SAMPLE`` words for each source, given the split."""
         repeated = [source for source in sources for _ in range(SAMPLES)]
 
         def draw(start: DecodingStart, batch: Sequence[Words]) -> list[Hypothesis]:

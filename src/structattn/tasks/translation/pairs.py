@@ -12,8 +12,8 @@ from structattn.text.batching.corruption import unknown_words_of_lines
 from structattn.text.batching.pairs import PairBatch, make_pair_batch
 from structattn.text.folders.parallel import ParallelSides
 from structattn.text.folders.text_tokenizer import TextTokenizer
-from structattn.text.lines import require_one_line
-from structattn.text.tokenization.tokenizers import TextError, split_line
+from structattn.text.lines import encoded
+from structattn.text.tokenization.tokenizers import split_line
 
 
 @dataclass(frozen=True)
@@ -93,11 +93,7 @@ class PairEncoder:
 
 
 def _ids(side: TextTokenizer, line: str, maximum: int | None, path: Path, number: int) -> list[int]:
-    require_one_line(line, path, number)
-    try:
-        ids = side.tokenizer.encode(line)
-    except TextError as error:
-        raise DataError(path, f"{line!r:.60}: {error.reason}", number) from None
+    ids = encoded(side.tokenizer, line, path, number)
     if maximum is not None and len(ids) >= maximum:
         raise DataError(path, f"the line has {len(ids)} tokens and <eos>; the model has {maximum} positions", number)
     return ids

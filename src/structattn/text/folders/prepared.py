@@ -117,7 +117,7 @@ class PreparedFolder:
             DataError: the folder holds data of another kind.
         """
         if self.parallel_sides is None:
-            raise _not_parallel(self)
+            raise DataError(self.path, f"holds data of kind {self.kind!r}; expected parallel text")
         return self.parallel_sides
 
     @property
@@ -127,8 +127,7 @@ class PreparedFolder:
         Raises:
             DataError: the folder holds data of another kind, or its header does not state the number.
         """
-        if self.parallel_sides is None:
-            raise _not_parallel(self)
+        self.sides  # noqa: B018  # raises for other kinds
         return _source_tokens(self, "train") / max(1, self._counts("train").tokens)
 
     def pairs(self, name: str) -> Pairs:
@@ -137,12 +136,10 @@ class PreparedFolder:
         Raises:
             DataError: the folder holds data of another kind, there is no such split, or its files are inconsistent.
         """
-        if self.parallel_sides is None:
-            raise _not_parallel(self)
-        counts, folder = self._counts(name), self.path / name
+        sides, counts, folder = self.sides, self._counts(name), self.path / name
         source = map_sequences(folder / "source", counts.sequences, _source_tokens(self, name))
         target, lines = self.split(name), map_array(folder, LINES, counts.sequences)
-        rare = load_rare_words(self.path, self.header, self.parallel_sides, name, (source, target))
+        rare = load_rare_words(self.path, self.header, sides, name, (source, target))
         return Pairs(source, target, lines, rare)
 
     def texts(self, name: str, side: SideName) -> tuple[str, ...]:
@@ -176,10 +173,6 @@ class PreparedFolder:
         if name not in self.header.splits:
             raise DataError(self.path, f"has no split {name!r}; it has {', '.join(self.splits)}")
         return self.header.splits[name]
-
-
-def _not_parallel(prepared: PreparedFolder) -> DataError:
-    return DataError(prepared.path, f"holds data of kind {prepared.kind!r}; expected parallel text")
 
 
 def _source_tokens(prepared: PreparedFolder, name: str) -> int:

@@ -94,7 +94,9 @@ def load_text_tokenizer(folder: Path, description: Mapping[str, Any]) -> TextTok
         DataError: a file is missing, damaged, or does not have the digest that the header states.
     """
     level, expected = description.get("level"), description.get("digest")
-    normalization = load_normalization(folder, description) if Normalization.describes(description) else None
+    normalization = None
+    if not description.keys().isdisjoint(Normalization().description()):
+        normalization = load_normalization(folder, description)
     if level == PRETRAINED:
         found = TextTokenizer(_load_pretrained(folder, description), normalization)
     elif level in TEXT_LEVELS:
@@ -121,10 +123,11 @@ def load_normalization(folder: Path, description: Mapping[str, Any]) -> Normaliz
     Raises:
         DataError: the description is incomplete.
     """
-    try:
-        return Normalization.from_description(description)
-    except ValueError as error:
-        raise DataError(folder, f"its header's tokenizer: {error}") from None
+    values: dict[str, Any] = {name: description.get(name) for name in Normalization().description()}
+    for name, value in values.items():
+        if not isinstance(value, bool):
+            raise DataError(folder, f"its header's tokenizer: {name} is {value!r}; expected true or false")
+    return Normalization(**values)
 
 
 def load_tokenizer_files(
