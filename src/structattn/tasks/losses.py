@@ -64,12 +64,7 @@ NO_REGULARIZER = ReceptiveFieldRegularizer()
 
 @dataclass(frozen=True)
 class Criterion:
-    """The training loss: cross-entropy, optionally label-smoothed, plus the receptive-field regularizer.
-
-    Args:
-        label_smoothing: smoothing of the targets; None for plain cross-entropy.
-        receptive_field: the regularizer.
-    """
+    """The training loss: cross-entropy, optionally label-smoothed, plus the receptive-field regularizer."""
 
     label_smoothing: LabelSmoothing | None = None
     receptive_field: ReceptiveFieldRegularizer = NO_REGULARIZER

@@ -20,10 +20,6 @@ class Normalization:
     """Normalizes a line: Unicode form, case, and single spaces between words, none at the ends.
 
     Words are separated by spaces and tabs; NFKC turns most other spaces, such as U+00A0 and U+3000, into spaces.
-
-    Args:
-        nfkc: apply Unicode normalization form NFKC.
-        lowercase: convert to lower case, after NFKC.
     """
 
     nfkc: bool = True

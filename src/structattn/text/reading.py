@@ -27,11 +27,7 @@ _CHUNK = 1 << 16
 
 
 class Notices:
-    """Collects notices to the user, each of them once.
-
-    Args:
-        log: also log each notice as a warning.
-    """
+    """Collects notices to the user, each of them once, and logs them as warnings if ``log``."""
 
     def __init__(self, log: bool = True) -> None:
         self._log = log

@@ -24,15 +24,7 @@ _CHUNK_TAG = re.compile(r"O|[BI]-(?=.)")
 
 @dataclass(frozen=True)
 class ChunkedSentence:
-    """A sentence with one part-of-speech tag and one chunk tag for each word.
-
-    Args:
-        words: as in the file.
-        parts_of_speech: for example NN.
-        chunks: O, B-TYPE for the first word of a phrase, I-TYPE for its further words.
-        path: the file.
-        line: the line of the first word, counted from 1.
-    """
+    """A sentence with one part-of-speech tag and one chunk tag for each word, and the line of its first word."""
 
     words: tuple[str, ...]
     parts_of_speech: tuple[str, ...]

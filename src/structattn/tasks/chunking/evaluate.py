@@ -131,13 +131,7 @@ HELD_OUT: Final = 10  # the last sentence in ten of the training file, for early
 
 @dataclass(frozen=True)
 class ChunkedCorpus:
-    """Training and test sentences.
-
-    Args:
-        path: their folder.
-        train: of which the last tenth is held out, for early stopping.
-        test: what is scored.
-    """
+    """Training and test sentences."""
 
     path: Path
     train: list[ChunkedSentence]

@@ -227,9 +227,6 @@ class Sampler:
 
     X with d terminals becomes Y with k and Z with d - k terminals with probability
     weight * P(Y, k) * P(Z, d - k) / P(X, d).
-
-    Args:
-        table: covers the lengths to be sampled.
     """
 
     def __init__(self, table: LengthTable) -> None:

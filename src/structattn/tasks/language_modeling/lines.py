@@ -17,15 +17,7 @@ from structattn.text.tokenization.vocabulary import CONTROL_SYMBOLS
 
 
 class LineCounts(NamedTuple):
-    """What was counted in some lines.
-
-    Args:
-        symbols: distinct symbols.
-        counts: how often each of them occurs.
-        lines: the number of lines.
-        skipped: the number of lines that are skipped because they are empty.
-        size: the size of the other lines.
-    """
+    """What was counted in some lines: symbols, lines, those skipped because they are empty, and the others' size."""
 
     symbols: Sequence[str]
     counts: NDArray[np.integer]

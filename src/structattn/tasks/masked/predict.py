@@ -20,13 +20,7 @@ from structattn.text.lines import ids_of_lines, warn_of_unknown_tokens
 
 @dataclass(frozen=True)
 class MaskedTextScorer:
-    """The sum of log p(token | all other tokens) over the tokens of a text (Salazar et al. 2020), without <eos>.
-
-    Args:
-        run: of a masked language model.
-        per_token: whether to return the scores of the tokens.
-        batch_size: the maximum number of masked copies of a text in a batch.
-    """
+    """The sum of log p(token | all other tokens) over the tokens of a text (Salazar et al. 2020), without <eos>."""
 
     run: LoadedRun
     per_token: bool = False

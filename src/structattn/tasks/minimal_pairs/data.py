@@ -162,18 +162,7 @@ class Continuations(NamedTuple):
 
 @dataclass(frozen=True)
 class MinimalPair:
-    """An acceptable and an unacceptable sentence that differ minimally.
-
-    Args:
-        good: the acceptable sentence.
-        bad: the unacceptable one.
-        paradigm: the template that the pair was made from.
-        phenomenon: what the paradigm tests, such as ``binding``.
-        field: of linguistics: ``syntax``, ``morphology``, ``semantics`` or ``syntax_semantics``.
-        continuations: name of each prefix method that applies -> what it compares.
-        path: the file.
-        line: its line, counted from 1.
-    """
+    """An acceptable and an unacceptable sentence that differ minimally, and what each prefix method compares."""
 
     good: str
     bad: str

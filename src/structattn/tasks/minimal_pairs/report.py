@@ -31,14 +31,7 @@ FIELDS = ("syntax", "morphology", "syntax_semantics", "semantics")
 
 @dataclass(frozen=True)
 class PublishedAccuracy:
-    """Accuracy of a system of the paper, in percent.
-
-    Args:
-        training: what it was trained on.
-        overall: the mean over the 67 paradigms.
-        phenomena: phenomenon -> mean over its paradigms.
-        fields: field -> mean over its paradigms; empty where not published.
-    """
+    """Accuracy of a system of the paper, in percent: over the 67 paradigms, and those of each group if published."""
 
     training: str
     overall: float
@@ -83,13 +76,7 @@ Accuracy = Mapping[str, Any]  # a MinimalPairAccuracy as a mapping
 
 
 class Row(NamedTuple):
-    """Accuracy on a group of pairs.
-
-    Args:
-        name: of the group.
-        runs: accuracy of each run; None where it was not scored on such pairs.
-        published: system -> accuracy in percent.
-    """
+    """Accuracy on a group of pairs: of each run, None where it was not scored on them, and published, in percent."""
 
     name: str
     runs: tuple[Accuracy | None, ...]

@@ -21,11 +21,7 @@ def treebank_words(line: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Parser:
-    """Parses sentences; every tree has exactly the words of its sentence.
-
-    Args:
-        translator: of a run that was trained on trees.
-    """
+    """Parses sentences; every tree has exactly the words of its sentence."""
 
     translator: Translator
 

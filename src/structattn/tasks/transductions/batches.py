@@ -81,14 +81,7 @@ def _column(x: Ids, token: int) -> Ids:
 
 @dataclass(frozen=True)
 class TransductionData:
-    """A transduction with its vocabulary and its training lengths.
-
-    Args:
-        task: the transduction.
-        vocabulary: the vocabulary of the prepared folder.
-        lengths: minimum and maximum length of x in training.
-        seed: the seed of the training pairs.
-    """
+    """A transduction with its vocabulary, the least and greatest length of x in training, and the seed of its pairs."""
 
     task: Transduction
     vocabulary: Vocabulary

@@ -36,12 +36,7 @@ INTRANSITIVE_VERB: Final = "intransitive"
 
 @dataclass(frozen=True)
 class Weights:
-    """Relative frequencies of sentence shapes.
-
-    Args:
-        subject: modifier of the subject -> weight.
-        verb_phrase: ``intransitive``, or the modifier of the object -> weight.
-    """
+    """Relative frequencies of sentence shapes."""
 
     subject: Mapping[str, float]
     verb_phrase: Mapping[str, float]

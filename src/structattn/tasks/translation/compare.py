@@ -26,13 +26,7 @@ Values = Float[np.ndarray, " sentences"]
 
 @dataclass(frozen=True)
 class Bin:
-    """A bin of sentences.
-
-    Args:
-        low: the minimum of their values.
-        high: the maximum of their values.
-        members: the indices of the sentences.
-    """
+    """A bin of sentences."""
 
     low: float
     high: float

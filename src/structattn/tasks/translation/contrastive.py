@@ -24,14 +24,7 @@ from structattn.text.reading import Line, Notices, read_lines
 class Contrast:
     """A source with a correct and an incorrect translation, of which a model should prefer the correct one.
 
-    Args:
-        source: the source line.
-        reference: its translation.
-        contrastive: the same with an error.
-        kind: the type of the error.
-        distance: the number of words between the two that must agree, if stated.
-        path: the file.
-        line: the line at which the pair begins, counted from 1.
+    ``kind`` is that of the error, ``distance`` the number of words between the two that must agree, if it is stated.
     """
 
     source: str

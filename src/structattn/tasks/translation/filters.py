@@ -73,14 +73,7 @@ class Pair:
 
 @dataclass
 class PairCounts:
-    """The number of pairs of a split that were read, kept, and dropped by reason.
-
-    Args:
-        lines: the number of pairs read.
-        kept: the number of those that are kept.
-        dropped: the number of those that are dropped, by reason.
-        dropped_words: the number of source and target words of dropped pairs, after normalization.
-    """
+    """The number of pairs of a split that were read, kept, and dropped by reason."""
 
     lines: int = 0
     kept: int = 0
@@ -113,11 +106,6 @@ class Portion:
 
     A hash of the normalized source line and the seed gives a number uniform over [0, 1); the portion holds the lines
     with numbers in [low, high).
-
-    Args:
-        low: the lower bound.
-        high: the upper bound.
-        seed: the seed of the hash.
     """
 
     low: float

@@ -27,12 +27,7 @@ class EncodedPair:
 
 @dataclass(frozen=True)
 class PairEncoder:
-    """Encodes lines for one or several translation models.
-
-    Args:
-        models: which limit the lengths of lines.
-        sides: normalization and tokenizers of both languages.
-    """
+    """Encodes lines for one or several translation models."""
 
     models: tuple[EncoderDecoder, ...]
     sides: ParallelSides

@@ -43,17 +43,7 @@ class EncodedPairs(NamedTuple):
 
 @dataclass
 class Split:
-    """A split and the counts gathered while reading it.
-
-    Args:
-        name: the name of the split.
-        files: its files.
-        rules: which pairs are selected.
-        counts: the pairs of the first pass.
-        kept_words: the number of source and target words of the pairs that are kept, after normalization.
-        num_tokens: the number of tokens on each side after encoding.
-        num_unknown: the number of those that are ``<unk>``.
-    """
+    """A split, and what is counted of source and target while it is read: kept words, tokens and ``<unk>``."""
 
     name: str
     files: PairFiles

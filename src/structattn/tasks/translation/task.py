@@ -56,14 +56,7 @@ def pair_scores(
 
 @dataclass(frozen=True)
 class GreedyBleu:
-    """BLEU of greedy translations of a split, at most 50 tokens longer than their sources; ``<unk>`` is not spelled.
-
-    Args:
-        examples: the pairs; only their sources are used.
-        sides: the tokenizers, which turn ids into text.
-        references: the target texts, in the order of the pairs.
-        metric: sacrebleu's BLEU.
-    """
+    """BLEU of greedy translations of a split, at most 50 tokens longer than their sources; ``<unk>`` is not spelled."""
 
     examples: PairExamples
     sides: ParallelSides

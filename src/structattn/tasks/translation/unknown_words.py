@@ -39,14 +39,7 @@ class EncodedSources:
 
 @dataclass(frozen=True)
 class UnknownWords:
-    """The <unk> of some hypotheses.
-
-    Args:
-        models: which found the hypotheses, in evaluation mode.
-        sources: a batch of sentences.
-        sentences: the index of each hypothesis's sentence in the batch.
-        hypotheses: each contains <unk>.
-    """
+    """The <unk> of some hypotheses."""
 
     models: Sequence[EncoderDecoder]
     sources: EncodedSources

@@ -38,13 +38,7 @@ SideName = Literal["source", "target"]
 
 @dataclass(frozen=True)
 class ParallelSides:
-    """Both sides of parallel text.
-
-    Args:
-        source: the language translated from.
-        target: the language translated into.
-        level: one of ``TEXT_LEVELS``.
-    """
+    """Both sides of parallel text, translated from ``source`` into ``target``."""
 
     source: TextTokenizer
     target: TextTokenizer

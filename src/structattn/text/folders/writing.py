@@ -218,13 +218,7 @@ def _write_split(
 
 
 class SequenceWriter:
-    """Writes ``tokens.bin`` and ``offsets.bin`` incrementally, buffering at most a few MB.
-
-    Args:
-        folder: the folder, which is created.
-        name: its name in error messages.
-        size: the vocabulary size.
-    """
+    """Writes ``tokens.bin`` and ``offsets.bin`` incrementally, buffering at most a few MB."""
 
     def __init__(self, folder: Path, name: str, size: int) -> None:
         create_folder_unflushed(folder)

@@ -16,12 +16,7 @@ _MAX_REMEMBERED: Final = 1 << 18  # words, of about 300 bytes each
 
 
 class EncodedLines(NamedTuple):
-    """The ids of consecutive lines.
-
-    Args:
-        tokens: the ids of all lines, one line after the other.
-        lengths: the number of tokens of each line.
-    """
+    """The ids of consecutive lines, one line after the other, and the number of tokens of each."""
 
     tokens: Int32[np.ndarray, " tokens"]
     lengths: Int64[np.ndarray, " lines"]
