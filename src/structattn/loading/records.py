@@ -77,8 +77,8 @@ def _array(tensor: Tensor | None, time: int) -> np.ndarray[tuple[int, ...], np.d
 def _contents(explanation: Explanation, depths: int, time: int, sources: int) -> Contents | None:
     if depths == 0 or explanation.contents is None:
         return None
-    found = explanation.contents(depths)
-    parts = found.height, found.at_least, found.positions[..., :sources], found.symbols
+    computed = explanation.contents(depths)
+    parts = computed.height, computed.at_least, computed.positions[..., :sources], computed.symbols
     height, at_least, positions, symbols = (_array(part, time) for part in parts)
     assert height is not None
     assert at_least is not None

@@ -81,10 +81,10 @@ def _check_identity(
             f"{checkpoint}: was trained on data with digest {manifest.data_digest}; that of {prepared.path} is "
             f"{prepared.digest}"
         )
-    if manifest.settings_digest != (found := run_digest(run, settings)):
+    if manifest.settings_digest != (present := run_digest(run, settings)):
         raise CheckpointError(
             f"{checkpoint}: was trained with settings of digest {manifest.settings_digest}; that of {run.settings} is "
-            f"{found}"
+            f"{present}"
         )
 
 

@@ -210,9 +210,9 @@ def _decode_line(raw: bytes, skipped: int, path: Path, number: int) -> str:
     try:
         text = body[: nul if nul >= 0 else None].decode()
     except UnicodeDecodeError as error:
-        found = f"byte 0x{body[error.start]:02X} is not UTF-8 ({error.reason})"
+        reason = f"byte 0x{body[error.start]:02X} is not UTF-8 ({error.reason})"
         hint = "; it looks like UTF-16" if number == 1 and raw[:2] in {b"\xff\xfe", b"\xfe\xff"} else ""
-        raise DataError(path, found + hint, number, skipped + error.start + 1) from None
+        raise DataError(path, reason + hint, number, skipped + error.start + 1) from None
     if nul >= 0:
         raise DataError(path, "a NUL byte; expected text", number, skipped + nul + 1)
     return text

@@ -39,10 +39,10 @@ def read_chunked_sentences(path: Path, notices: Notices) -> list[ChunkedSentence
     Raises:
         DataError: something is malformed; the message gives file, line and reason.
     """
-    found = list(_sentences(path, notices))
-    if not found:
+    sentences = list(_sentences(path, notices))
+    if not sentences:
         raise DataError(path, "has no sentences; expected lines `word POS chunk`")
-    return found
+    return sentences
 
 
 def _sentences(path: Path, notices: Notices) -> Iterator[ChunkedSentence]:

@@ -104,8 +104,8 @@ def tagging_scores(gold: Sequence[Tags], predicted: Sequence[Tags]) -> TaggingSc
     for truth, guess in zip(gold, predicted, strict=True):
         right += sum(a == b for a, b in zip(truth, guess, strict=True))
         words += len(truth)
-        wanted, found = set(chunks_of(truth)), set(chunks_of(guess))
-        for name, chunks in (("correct", wanted & found), ("predicted", found), ("gold", wanted)):
+        wanted, guessed = set(chunks_of(truth)), set(chunks_of(guess))
+        for name, chunks in (("correct", wanted & guessed), ("predicted", guessed), ("gold", wanted)):
             counts[name].update(chunk.type for chunk in chunks)
     if not words:
         raise ValueError("no words; expected at least one")

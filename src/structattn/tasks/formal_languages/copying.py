@@ -99,9 +99,9 @@ class CopyingLanguage:
         self, strings: Sequence[NDArray[np.integer]], advance: Callable[[int], object] = lambda count: None
     ) -> FloatArray:
         """Return log P(string | length), (N,) in nats: minus ``log_count``; -inf outside the language."""
-        found = [-self.log_count(len(string)) if self.accepts(string) else -math.inf for string in strings]
+        log_probs = [-self.log_count(len(string)) if self.accepts(string) else -math.inf for string in strings]
         advance(len(strings))
-        return np.array(found, dtype=np.float64)
+        return np.array(log_probs, dtype=np.float64)
 
     def accepts(self, string: NDArray[np.integer]) -> bool:
         """Return whether a string is in the language: whether it equals the one that its first n symbols determine."""

@@ -67,15 +67,15 @@ def line_token_losses(
     """
     rows = [np.asarray(line, dtype=np.int64) for line in lines]
     lengths = np.array([len(row) for row in rows], dtype=np.int64)
-    found: list[Float64[np.ndarray, " tokens"]] = [np.empty(0)] * len(rows)
+    of_lines: list[Float64[np.ndarray, " tokens"]] = [np.empty(0)] * len(rows)
     plan = token_batches(lengths, batch_tokens, seed=0, epoch=None)
     with evaluating(model), progress(f"Scoring {what}", len(rows), "lines") as advance:
         for indices in plan:
             losses = _batch_token_losses(model, make_batch(rows, indices, start)).numpy()
             for index, of_line in zip(indices.tolist(), losses, strict=True):
-                found[index] = of_line[: lengths[index] + 1]
+                of_lines[index] = of_line[: lengths[index] + 1]
             advance(len(indices))
-    return found
+    return of_lines
 
 
 def _score_batches(

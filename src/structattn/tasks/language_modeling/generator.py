@@ -166,12 +166,12 @@ class TextGenerator:
             decode = partial(self._sample, encoded, first)
         else:
             rows, decode = [(index, 0) for index in range(len(encoded))], partial(self._search, encoded)
-        found: list[list[Generation]] = [[] for _ in encoded]
+        texts: list[list[Generation]] = [[] for _ in encoded]
         for batch in self._batches(encoded, rows):
             for (index, _), hypotheses in zip(batch, decode(batch), strict=True):
-                found[index] += [self._generation(prompts[index], encoded[index], each) for each in hypotheses]
+                texts[index] += [self._generation(prompts[index], encoded[index], each) for each in hypotheses]
             advance(len(batch))
-        return found
+        return texts
 
     def _room(self, prompt: EncodedText) -> int:
         """Return the maximal number of tokens of a continuation; the last one needs no position."""
@@ -212,8 +212,8 @@ class TextGenerator:
         ]
         limit = self._room(encoded[batch[0][0]])
         stops = self._stops if settings.stop else None
-        found = sample(self.encoder.model, start, limit, generators, settings.sampling, is_complete=stops)
-        return [[hypothesis] for hypothesis in found]
+        drawn = sample(self.encoder.model, start, limit, generators, settings.sampling, is_complete=stops)
+        return [[hypothesis] for hypothesis in drawn]
 
     def search_tree(self, prompt: str, number: int = 1, path: Path = TEXTS) -> SearchedContinuation:
         """Continue a prompt by beam search, and return the tree of the continuations.
@@ -236,14 +236,14 @@ class TextGenerator:
         text = self.encoder.run.prepared.tokenizer.decode(tokens)
         return any(each in text for each in self.settings.stop)
 
-    def _generation(self, given: str, prompt: EncodedText, found: Hypothesis) -> Generation:
-        text, finished = self.encoder.decode(prompt, found.text), found.finished
-        if self.settings.stop and self._stops(found.text):
-            text, finished = self._cut(prompt, found.text), True
+    def _generation(self, given: str, prompt: EncodedText, hypothesis: Hypothesis) -> Generation:
+        text, finished = self.encoder.decode(prompt, hypothesis.text), hypothesis.finished
+        if self.settings.stop and self._stops(hypothesis.text):
+            text, finished = self._cut(prompt, hypothesis.text), True
         in_language = None
-        if found.finished and self.contains is not None:
-            in_language = self.contains([*prompt.ids[1:], *found.text])
-        return Generation(given, text, found.log_probability, len(found.tokens), finished, in_language)
+        if hypothesis.finished and self.contains is not None:
+            in_language = self.contains([*prompt.ids[1:], *hypothesis.text])
+        return Generation(given, text, hypothesis.log_probability, len(hypothesis.tokens), finished, in_language)
 
     def _cut(self, prompt: EncodedText, continuation: Sequence[int]) -> str:
         """Return the prompt and its continuation up to the first stop string."""

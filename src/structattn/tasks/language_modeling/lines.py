@@ -77,9 +77,9 @@ def encode_chunk(settings: TextSettings, tokenizer: PretrainedTokenizer, path: P
     lines = [_normalize_line(settings, line.text) for line in chunk.lines()]
     if settings.mode == "sentences":
         lines = [line if line.strip(" \t") else "" for line in lines]
-    found = tokenizer.encode_lines(lines)
-    if found is not None:
-        return found
+    encoded = tokenizer.encode_lines(lines)
+    if encoded is not None:
+        return encoded
     for line, text in zip(chunk.lines(), lines, strict=True):
         with locate_errors(path, line.number, line.skipped_bytes, exact=settings.normalization is None):
             tokenizer.encode(text)

@@ -57,8 +57,8 @@ def _log_likelihoods(
     predicted = torch.arange(inputs.shape[1]) == columns[:, None]
     logits = model(inputs.masked_fill(predicted, mask).to(device), predicted=predicted.to(device))
     classes = torch.from_numpy(class_of(tokens[places])).to(device)
-    found = to_float32(logits).log_softmax(-1).gather(1, classes[:, None])
-    return np.asarray(found[:, 0].double().cpu().numpy(), dtype=np.float64)
+    log_probs = to_float32(logits).log_softmax(-1).gather(1, classes[:, None])
+    return np.asarray(log_probs[:, 0].double().cpu().numpy(), dtype=np.float64)
 
 
 def masked_scores(run: LoadedRun, split: str, batch_tokens: int) -> SplitScores:
@@ -95,8 +95,8 @@ def pseudo_scores(run: LoadedRun, examples: MaskedExamples, chosen: Indices, bat
         for index in chosen:
             (tokens,) = examples.tokens(np.array([index]))
             rows = max(1, batch_tokens // (len(tokens) + examples.bos))
-            found = pseudo_log_likelihoods(run.accelerated, tokens, mask, examples.bos, rows)
-            total, num_tokens = total + float(found.sum()), num_tokens + len(found)
+            log_probs = pseudo_log_likelihoods(run.accelerated, tokens, mask, examples.bos, rows)
+            total, num_tokens = total + float(log_probs.sum()), num_tokens + len(log_probs)
             advance()
     cross_entropy = -total / num_tokens if num_tokens else 0.0
     return PseudoPerplexity(len(chosen), num_tokens, cross_entropy, perplexity(cross_entropy))

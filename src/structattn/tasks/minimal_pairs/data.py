@@ -143,8 +143,8 @@ class SentenceScorer:
         """
         lines = list(dict.fromkeys(span.line for span in spans))
         size = min(_MAX_BATCH_TOKENS, max(1, _MAX_LOGITS // self.run.prepared.vocabulary.size))
-        found = line_token_losses(self.run.accelerated, lines, size, what, EOS if self.is_stream else BOS)
-        losses = dict(zip(lines, found, strict=True))
+        of_lines = line_token_losses(self.run.accelerated, lines, size, what, EOS if self.is_stream else BOS)
+        losses = dict(zip(lines, of_lines, strict=True))
         return np.array([-losses[span.line][span.start : span.stop].sum() for span in spans], dtype=np.float64)
 
 
@@ -185,10 +185,10 @@ def read_minimal_pairs(path: Path, notices: Notices) -> list[MinimalPair]:
         DataError: there are no pairs, or one is malformed.
     """
     paths = sorted([*path.glob("*.jsonl"), *path.glob("*.jsonl.gz")]) if path.is_dir() else [path]
-    found = [pair for each in paths for pair in _read(each, notices)]
-    if not found:
+    pairs = [pair for each in paths for pair in _read(each, notices)]
+    if not pairs:
         raise DataError(path, "holds no minimal pairs; expected BLiMP's *.jsonl or *.jsonl.gz, or a folder of them")
-    return found
+    return pairs
 
 
 def _read(path: Path, notices: Notices) -> Iterator[MinimalPair]:

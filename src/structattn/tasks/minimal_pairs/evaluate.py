@@ -126,5 +126,5 @@ def _continuation(scorer: SentenceScorer, pair: MinimalPair, prefix: str, word: 
 
 def _proportion(outcomes: Outcomes, members: Sequence[int]) -> Proportion | None:
     """Return the proportion among the members that are compared; None if there is none."""
-    found = [outcomes[number] for number in members if number in outcomes]
-    return wilson_interval(found) if found else None
+    compared = [outcomes[number] for number in members if number in outcomes]
+    return wilson_interval(compared) if compared else None

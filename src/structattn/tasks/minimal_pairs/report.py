@@ -89,10 +89,10 @@ def summary_rows(results: Sequence[Mapping[str, Any]]) -> list[Row]:
     for group, known in (("fields", FIELDS), ("phenomena", PHENOMENA)):
         names = dict.fromkeys((*known, *(name for each in results for name in each[group])))
         for name in names:
-            found = tuple(each[group].get(name) for each in results)
+            of_runs = tuple(each[group].get(name) for each in results)
             published = {s: getattr(of, group)[name] for s, of in PUBLISHED.items() if name in getattr(of, group)}
-            if any(found):
-                rows.append(Row(name, found, published))
+            if any(of_runs):
+                rows.append(Row(name, of_runs, published))
     return rows
 
 
@@ -101,8 +101,8 @@ def paradigm_rows(results: Sequence[Mapping[str, Any]]) -> dict[str, list[Row]]:
     phenomena = {paradigm: name for each in results for paradigm, name in each["phenomenon_of"].items()}
     rows: dict[str, list[Row]] = {name: [] for name in sorted(set(phenomena.values()))}
     for paradigm in sorted(phenomena):
-        found = tuple(each["paradigms"].get(paradigm) for each in results)
-        rows[phenomena[paradigm]].append(Row(paradigm, found, {}))
+        of_runs = tuple(each["paradigms"].get(paradigm) for each in results)
+        rows[phenomena[paradigm]].append(Row(paradigm, of_runs, {}))
     return rows
 
 
@@ -125,10 +125,10 @@ _METHODS = {"one_prefix": "one prefix", "two_prefix": "two prefixes"}
 
 def blimp_section(runs: Sequence[tuple[Run, LineStyle]]) -> Markup:
     """Return the tables of the runs that were evaluated on BLiMP; empty if there is none."""
-    scored = [(run, style, found) for run, style in runs for found in run.analyses_of_kind("blimp")]
+    scored = [(run, style, scores) for run, style in runs for scores in run.analyses_of_kind("blimp")]
     if not scored:
         return Markup("")
-    results = [found for *_, found in scored]
+    results = [scores for *_, scores in scored]
     names = [run.name for run, *_ in scored]
     groups = stacked_table(
         ["group", *names, *PUBLISHED], [_table_row(row, [*PUBLISHED]) for row in summary_rows(results)]

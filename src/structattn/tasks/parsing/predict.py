@@ -37,10 +37,10 @@ class Parser:
         Raises:
             DataError: a sentence cannot be encoded or is too long for the model.
         """
-        found = self.translator([" ".join(words) for words in sentences], 1, advance, first, paths=(path, path))
+        translations = self.translator([" ".join(words) for words in sentences], 1, advance, first, paths=(path, path))
         return [
             repair([symbol for symbol in best[0].text.split(" ") if symbol] if best else [], words) if words else None
-            for words, best in zip(sentences, found, strict=True)
+            for words, best in zip(sentences, translations, strict=True)
         ]
 
 

@@ -94,8 +94,8 @@ def _closed(bracket: _Open, path: Path, line: int) -> Tree | Leaf:
         return Leaf(*symbols)
     if children and len(symbols) <= 1:
         return Tree("".join(symbols), children)
-    found = f"a bracket of {len(symbols)} symbols ({' '.join(symbols):.60}) and {len(children)} brackets"
-    raise DataError(path, f"{found}; expected (TAG word) or (LABEL (...) ...)", line)
+    given = f"a bracket of {len(symbols)} symbols ({' '.join(symbols):.60}) and {len(children)} brackets"
+    raise DataError(path, f"{given}; expected (TAG word) or (LABEL (...) ...)", line)
 
 
 TREE_TAGS: Final = "tree_tags"

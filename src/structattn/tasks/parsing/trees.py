@@ -57,11 +57,11 @@ def simplify(tree: Tree) -> Tree | None:
     ``|`` (``NP-SBJ-1`` becomes ``NP``). A root ``TOP``, ``ROOT``, ``S1`` or without label gives way to its only
     constituent, and is called ``TOP`` if it has several children.
     """
-    found = _without_traces(tree)
-    if not isinstance(found, Tree) or found.label not in TOP_LABELS:
-        return found if isinstance(found, Tree) else None
-    only = found.children[0] if len(found.children) == 1 else None
-    return only if isinstance(only, Tree) else Tree(TOP, found.children)
+    kept = _without_traces(tree)
+    if not isinstance(kept, Tree) or kept.label not in TOP_LABELS:
+        return kept if isinstance(kept, Tree) else None
+    only = kept.children[0] if len(kept.children) == 1 else None
+    return only if isinstance(only, Tree) else Tree(TOP, kept.children)
 
 
 def _without_traces(tree: Tree | Leaf) -> Tree | Leaf | None:
@@ -89,10 +89,10 @@ def brackets_of(tree: Tree, tags: Sequence[str]) -> list[Span]:
     """
     kept = [tag not in DELETED_TAGS for tag in tags]
     positions = [sum(kept[:n]) for n in range(len(kept) + 1)]
-    found = list(_spans(tree, 0))
-    if not found or found[-1][2] != len(tags):
-        raise ValueError(f"a tree of {found[-1][2] if found else 0} words with {len(tags)} tags; expected equally many")
-    moved = [(EQUAL_LABELS.get(label, label), positions[start], positions[end]) for label, start, end in found]
+    spans = list(_spans(tree, 0))
+    if not spans or spans[-1][2] != len(tags):
+        raise ValueError(f"a tree of {spans[-1][2] if spans else 0} words with {len(tags)} tags; expected equally many")
+    moved = [(EQUAL_LABELS.get(label, label), positions[start], positions[end]) for label, start, end in spans]
     return [(label, start, end) for label, start, end in moved if start < end and label not in TOP_LABELS]
 
 

@@ -126,8 +126,8 @@ def num_correct_greedy(model: nn.Module, task: Transduction, vocabulary: Vocabul
     This is how the code behind the published autoregressive numbers scores (Li et al. 2024). Cost: see
     ``greedy_outputs``.
     """
-    found = greedy_outputs(model, vocabulary, x, y.shape[1])
-    return int(((found == y) & scored_positions(task, vocabulary, y)).sum())
+    outputs = greedy_outputs(model, vocabulary, x, y.shape[1])
+    return int(((outputs == y) & scored_positions(task, vocabulary, y)).sum())
 
 
 @torch.no_grad()
@@ -140,8 +140,8 @@ def greedy_outputs(model: nn.Module, vocabulary: Vocabulary, x: Ids, count: int)
     first = np.zeros((len(x), 1), dtype=np.int64)  # of y, and not an input
     prompt = batch_of(x, first, vocabulary, "autoregressive").inputs.to(device)
     by_steps = isinstance(model, CausalModel) and not _counts_backwards(model)
-    found = (_greedy_by_steps if by_steps else _greedy_by_forward)(model, prompt, count)  # type: ignore[arg-type]  # checked
-    return np.asarray(found.cpu().numpy(), dtype=np.int64)
+    outputs = (_greedy_by_steps if by_steps else _greedy_by_forward)(model, prompt, count)  # type: ignore[arg-type]  # checked
+    return np.asarray(outputs.cpu().numpy(), dtype=np.int64)
 
 
 def _counts_backwards(model: nn.Module) -> bool:

@@ -93,13 +93,13 @@ def score_answers(
     """
     wrong = [target if (target := task.wrong_target(pair.source)) != pair.target else None for pair in pairs]
     differing = [index for index, target in enumerate(wrong) if target is not None]
-    found = answers.token_log_probs([*pairs, *[Pair(pairs[i].source, wrong[i] or ()) for i in differing]])
-    of_wrong = dict(zip(differing, found[len(pairs) :], strict=True))
+    log_probs = answers.token_log_probs([*pairs, *[Pair(pairs[i].source, wrong[i] or ()) for i in differing]])
+    of_wrong = dict(zip(differing, log_probs[len(pairs) :], strict=True))
     outputs = answers.greedy([pair.source for pair in pairs])
     drawn = answers.samples([pairs[i].source for i in differing]) if task.name == "tense" else []
     samples = dict(zip(differing, drawn, strict=bool(drawn)))
     outcomes = [
-        _Outcome(pair, wrong[i], found[i], of_wrong.get(i), outputs[i], samples.get(i, ()))
+        _Outcome(pair, wrong[i], log_probs[i], of_wrong.get(i), outputs[i], samples.get(i, ()))
         for i, pair in enumerate(pairs)
     ]
     groups = {ALL: outcomes}

@@ -89,16 +89,16 @@ class ModelAnswers:
         self, sources: Sequence[Words], decode: Callable[[DecodingStart, Sequence[Words]], list[Hypothesis]], what: str
     ) -> list[Words]:
         """Decode sources of equal length together."""
-        found: dict[int, Words] = {}
+        outputs: dict[int, Words] = {}
         plan = sequence_batches([len(source) for source in sources], _ROWS, seed=0, epoch=None)
         with evaluating(self.model), progress(f"{what} {self.split}", len(sources), "sources") as advance:
             for indices in plan:
                 batch = [sources[index] for index in indices]
                 hypotheses = decode(self.start(batch), batch)
                 words = (tuple(self.symbols[token] for token in each.text) for each in hypotheses)
-                found |= zip(indices.tolist(), words, strict=True)
+                outputs |= zip(indices.tolist(), words, strict=True)
                 advance(len(batch))
-        return [found[index] for index in range(len(sources))]
+        return [outputs[index] for index in range(len(sources))]
 
 
 def language_model_answers(run: LoadedRun, split: str) -> ModelAnswers:
@@ -139,8 +139,8 @@ def pair_answers(run: LoadedRun, split: str) -> ModelAnswers:
 
     @torch.no_grad()
     def of_batch(pairs: list[EncodedPair]) -> list[LogProbs]:
-        found = predictions(model, encoder.batch(pairs))
-        losses = token_losses(found.logits, found.classes).double().cpu().numpy()
+        predicted = predictions(model, encoder.batch(pairs))
+        losses = token_losses(predicted.logits, predicted.classes).double().cpu().numpy()
         return [-row[: len(pair.target) + 1] for row, pair in zip(losses, pairs, strict=True)]
 
     def log_probs(pairs: Sequence[Pair]) -> list[LogProbs]:

@@ -49,10 +49,10 @@ def read_lingeval97(path: Path, notices: Notices) -> list[Contrast]:
         DataError: the file is not a list of such entries.
     """
     text = "\n".join(line.text for line in read_lines(path, notices))
-    found = [contrast for line, entry in _entries(path, text) for contrast in _parse_entry(path, line, entry)]
-    if not found:
+    contrasts = [contrast for line, entry in _entries(path, text) for contrast in _parse_entry(path, line, entry)]
+    if not contrasts:
         raise DataError(path, "holds no contrastive translations")
-    return found
+    return contrasts
 
 
 def _entries(path: Path, text: str) -> Iterator[tuple[int, Any]]:
@@ -80,8 +80,8 @@ def _entries(path: Path, text: str) -> Iterator[tuple[int, Any]]:
 
 
 def _skip_blanks(text: str, position: int) -> int:
-    found = _BLANK.match(text, position)
-    return position if found is None else found.end()
+    blanks = _BLANK.match(text, position)
+    return position if blanks is None else blanks.end()
 
 
 def _expect(path: Path, text: str, position: int, what: str) -> None:
@@ -161,11 +161,11 @@ def _read_aligned(folder: Path, notices: Notices) -> Iterator[Contrast]:
 
 
 def _find_file(folder: Path, name: str) -> Path:
-    found = sorted(folder.glob(f"{name}.*"))
-    if len(found) != 1:
-        names = ", ".join(path.name for path in found) or "none"
+    paths = sorted(folder.glob(f"{name}.*"))
+    if len(paths) != 1:
+        names = ", ".join(path.name for path in paths) or "none"
         raise DataError(folder, f"expected one file {name}.*, found {names}")
-    return found[0]
+    return paths[0]
 
 
 def _texts(paths: list[Path], rows: tuple[Line | None, ...]) -> list[str]:
@@ -225,8 +225,8 @@ def contrastive_negative_log_likelihoods(
     ]
     distinct = list(dict.fromkeys(encoded))
     with progress("Scoring translations", len(distinct), "translations") as advance:
-        found = scorer(distinct, advance)
-    values = [-each.log_probability / (each.num_tokens if per_token else 1) for each in found]
+        scores = scorer(distinct, advance)
+    values = [-each.log_probability / (each.num_tokens if per_token else 1) for each in scores]
     losses = dict(zip(distinct, values, strict=True))
     return np.array([losses[each] for each in encoded], np.float64).reshape(-1, 2)
 

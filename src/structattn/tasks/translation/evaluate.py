@@ -61,5 +61,5 @@ def _texts(run: LoadedRun, split: str) -> tuple[Sequence[str], Sequence[str]]:
 def _translate(translator: Translator, sources: Sequence[str], what: str) -> list[str]:
     """Return the best translation of each line."""
     with progress(f"Translating {what}", len(sources), "lines") as advance:
-        found = translator(sources, advance=advance)
-    return [best[0].text if best else "" for best in found]
+        translations = translator(sources, advance=advance)
+    return [best[0].text if best else "" for best in translations]

@@ -123,15 +123,15 @@ def split_portions(shares: Mapping[str, float], seed: int, rest: str) -> dict[st
     Raises:
         UsageError: a share is not between 0 and 1, or nothing remains.
     """
-    found, low = {}, 0.0
+    portions, low = {}, 0.0
     for name, share in shares.items():
         if not 0 < share < 1:
             raise UsageError(f"the share held out for {name!r} is {share}; expected more than 0 and less than 1")
-        found[name] = Portion(low, low + share, seed)
+        portions[name] = Portion(low, low + share, seed)
         low += share
     if low >= 1:
         raise UsageError(f"the shares held out add up to {low:g}; nothing is left for {rest!r}")
-    return found | {rest: Portion(low, 1.0, seed)}
+    return portions | {rest: Portion(low, 1.0, seed)}
 
 
 @dataclass(frozen=True)

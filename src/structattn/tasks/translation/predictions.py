@@ -155,6 +155,6 @@ def translation_model(run: LoadedRun) -> EncoderDecoder:
     """
     if not isinstance(run.model, EncoderDecoder):
         raise cannot(run, "translate", "a translation model")
-    found = run.accelerated
-    assert isinstance(found, EncoderDecoder)
-    return found
+    model = run.accelerated
+    assert isinstance(model, EncoderDecoder)
+    return model

@@ -115,8 +115,8 @@ class Split:
                 pending.append(pairs)
                 yield _texts(pairs)
 
-        for found in pool.map(partial(_split_sides, unit), texts()):
-            yield pending.popleft(), found
+        for sides in pool.map(partial(_split_sides, unit), texts()):
+            yield pending.popleft(), sides
 
     @property
     def _samples(self) -> bool:

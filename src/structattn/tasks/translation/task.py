@@ -88,7 +88,7 @@ class GreedyBleu:
         source, rare = spelled_source(model, batch.source, batch.unknown_source_words)
         start = start_translation(model, source, batch.source_lengths, rare)
         limits = max_target_lengths(batch.source_lengths - 1, maximum=model.max_target_positions)
-        return [self.sides.target.decode(found.text) for found in greedy_search(model, start, limits)]
+        return [self.sides.target.decode(each.text) for each in greedy_search(model, start, limits)]
 
 
 @dataclass(frozen=True)
@@ -133,9 +133,9 @@ class TranslationTask:
             return self._regularized_loss(cast(EncoderDecoder, model), batch.to(next(model.parameters()).device))
         return self._loss(predictions(model, batch))
 
-    def _loss(self, found: Predictions) -> Float[Tensor, ""]:
-        word_loss = cross_entropy_sum(found.logits, found.classes, self.label_smoothing)
-        return word_loss + self.spelling_weight * found.character_loss()
+    def _loss(self, predicted: Predictions) -> Float[Tensor, ""]:
+        word_loss = cross_entropy_sum(predicted.logits, predicted.classes, self.label_smoothing)
+        return word_loss + self.spelling_weight * predicted.character_loss()
 
     def _regularized_loss(self, model: EncoderDecoder, batch: PairBatch) -> Float[Tensor, ""]:
         x, weights = model.attended_hidden_states(*model_inputs(model, batch))
@@ -145,10 +145,10 @@ class TranslationTask:
                 f"training.receptive_field_weight: {missing} returns no attention weights; "
                 "expected layers with softmax, hard or Gaussian attention"
             )
-        recursion, found = self.receptive_field.recursion, predictions_from(model, x, batch)
+        recursion, predicted = self.receptive_field.recursion, predictions_from(model, x, batch)
         fields = pair_receptive_fields(weights, batch.source_lengths, batch.lengths, recursion)
         field = torch.cat([fields.target, fields.source], dim=-1)
-        return self._loss(found) + self.receptive_field(field, found.classes != PADDING_CLASS)
+        return self._loss(predicted) + self.receptive_field(field, predicted.classes != PADDING_CLASS)
 
     def loss_denominator(self, batch: PairBatch) -> int:
         """Return the number of pairs or of target tokens."""

@@ -75,8 +75,8 @@ def train_tokenizers(
     """
     train = _train_subwords if settings.level in SUBWORD_LEVELS else _collect_symbols
     groups = [[source, target]] if settings.joint else [[source], [target]]
-    found = [side for group in groups for side in train(group, settings, normalization)]
-    return ParallelSides(found[0], found[1], settings.level)
+    tokenizers = [side for group in groups for side in train(group, settings, normalization)]
+    return ParallelSides(tokenizers[0], tokenizers[1], settings.level)
 
 
 def _train_subwords(

@@ -87,15 +87,15 @@ class PairScorer:
 
     @torch.no_grad()
     def _predictions(self, batch: PairBatch) -> Predictions:
-        found = [predictions(model, batch) for model in self.models]
-        if len(found) == 1:
-            return found[0]
+        of_models = [predictions(model, batch) for model in self.models]
+        if len(of_models) == 1:
+            return of_models[0]
         mean = Ensemble(self.models).mean
-        words = Predictions(mean([each.logits for each in found]), found[0].classes)
-        characters = [each.character_logits for each in found if each.character_logits is not None]
-        if len(characters) < len(found):
+        words = Predictions(mean([each.logits for each in of_models]), of_models[0].classes)
+        characters = [each.character_logits for each in of_models if each.character_logits is not None]
+        if len(characters) < len(of_models):
             return words
-        return replace(found[0], logits=words.logits, character_logits=mean(characters))
+        return replace(of_models[0], logits=words.logits, character_logits=mean(characters))
 
 
 def make_translator(

@@ -84,9 +84,9 @@ class UnknownWords:
             for model, (source, rare) in zip(self.models, self.sources.inputs, strict=True)
         ]
         decoders = [model.spelling for model in self.models if model.spelling is not None]
-        found = iter(search_spellings(decoders, vectors, max(2, beam_size), n_best=2))
+        spellings = iter(search_spellings(decoders, vectors, max(2, beam_size), n_best=2))
         return [
-            [_known_word(next(found), speller) for _ in _unknown_positions(hypothesis)]
+            [_known_word(next(spellings), speller) for _ in _unknown_positions(hypothesis)]
             for hypothesis in self.hypotheses
         ]
 

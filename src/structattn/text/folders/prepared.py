@@ -258,8 +258,8 @@ def verify_sources(prepared: PreparedFolder) -> tuple[str, ...]:
 
 def _compare_digest(path: Path, expected: str, since: str) -> None:
     try:
-        found = cached_sha256(path, expected, None if path.suffix == ".bin" else MAX_TEXT_BYTES)  # arrays have a size
+        present = cached_sha256(path, expected, None if path.suffix == ".bin" else MAX_TEXT_BYTES)  # arrays have a size
     except OSError as error:
         raise DataError(path, f"cannot be read: {error.strerror or error}") from None
-    if found != expected:
-        raise DataError(path, f"changed since {since}: its SHA-256 was {expected} and is {found}")
+    if present != expected:
+        raise DataError(path, f"changed since {since}: its SHA-256 was {expected} and is {present}")

@@ -98,16 +98,16 @@ def load_text_tokenizer(folder: Path, description: Mapping[str, Any]) -> TextTok
     if not description.keys().isdisjoint(Normalization().description()):
         normalization = load_normalization(folder, description)
     if level == PRETRAINED:
-        found = TextTokenizer(_load_pretrained(folder, description), normalization)
+        tokenizer = TextTokenizer(_load_pretrained(folder, description), normalization)
     elif level in TEXT_LEVELS:
         classes = description.get(UNKNOWN_CLASSES) is True
-        found = load_tokenizer_files(folder, "", level, normalization, unknown_classes=classes)
+        tokenizer = load_tokenizer_files(folder, "", level, normalization, unknown_classes=classes)
     else:
         raise DataError(folder / HEADER_NAME, f"tokenizer: level {level!r} is not one of {sorted(TEXT_LEVELS)}")
-    if found.digest != expected:
-        reason = f"changed since it was written: the tokenizer's digest was {expected} and is {found.digest}"
+    if tokenizer.digest != expected:
+        reason = f"changed since it was written: the tokenizer's digest was {expected} and is {tokenizer.digest}"
         raise DataError(folder / VOCABULARY_NAME, reason)
-    return found
+    return tokenizer
 
 
 def _load_pretrained(folder: Path, description: Mapping[str, Any]) -> PretrainedTokenizer:

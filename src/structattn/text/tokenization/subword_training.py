@@ -58,9 +58,9 @@ class SymbolCounts:
 
     def pop(self) -> dict[str, int]:
         """Return the count of each symbol and forget everything."""
-        found = self.as_dict()
+        counts = self.as_dict()
         self.clear()
-        return found
+        return counts
 
     def clear(self) -> None:
         """Forget everything."""
@@ -72,15 +72,15 @@ class SymbolCounts:
         self._counts = counts
 
     def _evict(self, num_kept: int) -> None:
-        found = self.as_dict()
-        ranked = sorted(found, key=lambda symbol: (-found[symbol], symbol))
+        counts = self.as_dict()
+        ranked = sorted(counts, key=lambda symbol: (-counts[symbol], symbol))
         rare = [symbol for symbol in ranked[num_kept:] if len(symbol) > 1]
         self.num_evicted += len(rare)
         for symbol in rare:
-            del found[symbol]
+            del counts[symbol]
         for character in {character for symbol in rare for character in symbol}:
-            found.setdefault(character, 0)
-        self._start({symbol: index for index, symbol in enumerate(found)}, np.array(list(found.values()), np.int64))
+            counts.setdefault(character, 0)
+        self._start({symbol: index for index, symbol in enumerate(counts)}, np.array(list(counts.values()), np.int64))
 
 
 _SENTENCEPIECE = "sentencepiece-"
