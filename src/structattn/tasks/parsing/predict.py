@@ -8,7 +8,7 @@ from structattn.settings.evaluation import EvaluationSettings
 from structattn.support.errors import UsageError
 from structattn.tasks.loaded import TEXTS, LoadedRun, Prediction, Predictor
 from structattn.tasks.parsing.prepare import TREE_TAGS
-from structattn.tasks.parsing.trees import Repaired, bracketed, repair
+from structattn.tasks.parsing.trees import Repaired, Tags, bracketed, repair
 from structattn.tasks.translation.predict import SOURCE_LINES, Translator
 from structattn.tasks.translation.translators import make_translator
 
@@ -24,6 +24,7 @@ class Parser:
     """Parses sentences; every tree has exactly the words of its sentence."""
 
     translator: Translator
+    tags: Tags
 
     def __call__(
         self,
@@ -39,7 +40,9 @@ class Parser:
         """
         translations = self.translator([" ".join(words) for words in sentences], 1, advance, first, paths=(path, path))
         return [
-            repair([symbol for symbol in best[0].text.split(" ") if symbol] if best else [], words) if words else None
+            repair([symbol for symbol in best[0].text.split(" ") if symbol] if best else [], words, self.tags)
+            if words
+            else None
             for words, best in zip(sentences, translations, strict=True)
         ]
 
@@ -52,7 +55,7 @@ def make_parser(run: LoadedRun, how: EvaluationSettings | None = None) -> Parser
     """
     if TREE_TAGS not in run.prepared.header.extra:
         raise UsageError(f"{run.run_dir}: was not trained on trees; see `structattn prepare trees`")
-    return Parser(make_translator([run], how))
+    return Parser(make_translator([run], how), run.prepared.header.extra[TREE_TAGS])
 
 
 def make_predictor(run: LoadedRun, batch_size: int = 64) -> Predictor:

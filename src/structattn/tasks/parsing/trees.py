@@ -5,6 +5,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, Union
 
+from structattn.text.tokenization.vocabulary import UNKNOWN_SYMBOL
+
 MAX_DEPTH: Final = 100
 """Trees are at most this deep, so that functions may recurse; those of natural language are below 50."""
 
@@ -153,6 +155,9 @@ class Repaired:
     malformed: bool
 
 
+_NO_TAGS: Final = frozenset({UNKNOWN_SYMBOL, "(", ")"})
+
+
 @dataclass
 class _Open:
     """A constituent that is not closed yet."""
@@ -166,6 +171,7 @@ class _Builder:
     """Builds a tree from left to right; the first of ``stack`` is the root that joins what stands outside brackets."""
 
     words: Iterator[str]
+    tags: Tags
     stack: list[_Open] = field(default_factory=lambda: [_Open(TOP)])
     malformed: bool = False
 
@@ -193,11 +199,11 @@ class _Builder:
             self.close_to(depth)
 
     def _add_word(self, tag: str) -> None:
-        word = next(self.words, None)
-        if word is None:
+        word, is_tag = next(self.words, None), tag not in _NO_TAGS and (self.tags == "kept" or tag == NORMALIZED)
+        if word is None or not is_tag:
             self.malformed = True
-        else:
-            self.stack[-1].children.append(Leaf(tag, word))
+        if word is not None:
+            self.stack[-1].children.append(Leaf(tag if is_tag else NORMALIZED, word))
 
     def close_to(self, depth: int) -> None:
         """Close all constituents from this depth on; those without words are dropped."""
@@ -209,13 +215,14 @@ class _Builder:
                 self.malformed = True
 
 
-def repair(symbols: Sequence[str], words: Sequence[str]) -> Repaired:
+def repair(symbols: Sequence[str], words: Sequence[str], tags: Tags = "kept") -> Repaired:
     """Return the tree of a sequence of symbols over given words, however malformed the sequence is.
 
     - A closing bracket closes the innermost constituent with its label, and those inside; without one it is dropped.
     - Constituents that are open at the end are closed; those without words are dropped.
     - Symbols of words beyond the number of words are dropped; words beyond the symbols are added at the end, to the
       constituent that is open then, otherwise to the root.
+    - Any other symbol stands for a word: <unk>, a bare bracket, and a tag other than XX where ``tags`` are normalized.
     - Several constituents without a common root are joined under ``TOP``.
     - Brackets nested deeper than ``MAX_DEPTH`` are dropped.
 
@@ -224,7 +231,7 @@ def repair(symbols: Sequence[str], words: Sequence[str]) -> Repaired:
     """
     if not words:
         raise ValueError("no words; expected at least one")
-    builder = _Builder(iter(words))
+    builder = _Builder(iter(words), tags)
     for symbol in symbols:
         builder.add(symbol)
     if len(builder.stack) > 1:
