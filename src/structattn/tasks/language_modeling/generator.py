@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import groupby
+from os.path import commonprefix
 from pathlib import Path
 
 import torch
@@ -211,8 +212,13 @@ class TextGenerator:
             for index, number in batch
         ]
         limit = self._room(encoded[batch[0][0]])
-        stops = self._stops if settings.stop else None
-        drawn = sample(self.encoder.model, start, limit, generators, settings.sampling, is_complete=stops)
+        prompts = [encoded[index] for index, _ in batch]
+
+        def stops(row: int, tokens: Sequence[int]) -> bool:
+            return self._cut(prompts[row], tokens) is not None
+
+        is_complete = stops if settings.stop else None
+        drawn = sample(self.encoder.model, start, limit, generators, settings.sampling, is_complete=is_complete)
         return [[hypothesis] for hypothesis in drawn]
 
     def search_tree(self, prompt: str, number: int = 1, path: Path = TEXTS) -> SearchedContinuation:
@@ -232,25 +238,26 @@ class TextGenerator:
         search = BeamSearch(settings.beam or 1)
         return beam_search(self.encoder.model, self._start(encoded, batch), limit, search, settings.n)
 
-    def _stops(self, tokens: Sequence[int]) -> bool:
-        text = self.encoder.run.prepared.tokenizer.decode(tokens)
-        return any(each in text for each in self.settings.stop)
-
     def _generation(self, given: str, prompt: EncodedText, hypothesis: Hypothesis) -> Generation:
         text, finished = self.encoder.decode(prompt, hypothesis.text), hypothesis.finished
-        if self.settings.stop and self._stops(hypothesis.text):
-            text, finished = self._cut(prompt, hypothesis.text), True
+        if (cut := self._cut(prompt, hypothesis.text)) is not None:
+            text, finished = cut, True
         in_language = None
         if hypothesis.finished and self.contains is not None:
             in_language = self.contains([*prompt.ids[1:], *hypothesis.text])
         return Generation(given, text, hypothesis.log_probability, len(hypothesis.tokens), finished, in_language)
 
-    def _cut(self, prompt: EncodedText, continuation: Sequence[int]) -> str:
-        """Return the prompt and its continuation up to the first stop string."""
-        rest = self.encoder.run.prepared.tokenizer.decode(continuation)
+    def _cut(self, prompt: EncodedText, continuation: Sequence[int]) -> str | None:
+        """Return a text up to the first stop string after its prompt, in the spelling of the whole; None without one.
+
+        Of some tokenizers alone would a prompt or a continuation lose the spaces at its ends.
+        """
+        if not self.settings.stop:
+            return None
         whole = self.encoder.decode(prompt, tuple(continuation))
-        first = min(at for at in (rest.find(each) for each in self.settings.stop) if at >= 0)
-        return whole[: len(whole) - len(rest) + first]
+        end = len(commonprefix([whole, self.encoder.decode(prompt)]))
+        places = [at for each in self.settings.stop if (at := whole.find(each, end)) >= 0]
+        return whole[: min(places)] if places else None
 
 
 def make_generator(run: LoadedRun, settings: GenerationSettings) -> TextGenerator:
