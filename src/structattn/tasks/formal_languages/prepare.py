@@ -155,10 +155,10 @@ def _generator(language: Language, split: str, seed: int) -> np.random.Generator
 
 
 def _log_conditionals(language: Language, strings: Mapping[str, Sequence[IndexArray]]) -> dict[str, FloatArray]:
-    """Return log p(string | length) of each string of each split."""
+    """Return log p(string | length) of each string of each split; rounding lifts none above 0."""
     conditionals = {}
     with progress("Computing probabilities", sum(map(len, strings.values())), "strings") as advance:
         for split, drawn in strings.items():
             of_lengths = np.array([language.log_length_probability(len(string)) for string in drawn])
-            conditionals[split] = language.log_probabilities(drawn, advance) - of_lengths
+            conditionals[split] = np.minimum(language.log_probabilities(drawn, advance) - of_lengths, 0.0)
     return conditionals
