@@ -3,8 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import groupby
-from os.path import commonprefix
+from itertools import groupby, takewhile
 from pathlib import Path
 
 import torch
@@ -23,7 +22,7 @@ from structattn.decoding import (
 from structattn.support.errors import UsageError
 from structattn.support.seeds import derived_seed
 from structattn.tasks.language_modeling.prompts import EncodedText, TextEncoder
-from structattn.tasks.loaded import TEXTS, LoadedRun
+from structattn.tasks.loaded import TEXTS, LoadedRun, require_counts
 from structattn.text.lines import warn_of_unknown_tokens
 
 
@@ -80,9 +79,8 @@ class GenerationSettings:
     batch_size: int = 64
 
     def __post_init__(self) -> None:
-        for name in ("n", "max_length", "batch_size"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name} is {getattr(self, name)}; expected at least 1")
+        beam = {} if self.beam is None else {"beam": self.beam}
+        require_counts(n=self.n, max_length=self.max_length, batch_size=self.batch_size, **beam)
         if "" in self.stop:
             raise UsageError("a stop string is empty")
         samples_plainly = self.sampling == Sampling()
@@ -255,7 +253,8 @@ class TextGenerator:
         if not self.settings.stop:
             return None
         whole = self.encoder.decode(prompt, tuple(continuation))
-        end = len(commonprefix([whole, self.encoder.decode(prompt)]))
+        alike = takewhile(lambda pair: pair[0] == pair[1], zip(whole, self.encoder.decode(prompt), strict=False))
+        end = sum(1 for _ in alike)
         places = [at for each in self.settings.stop if (at := whole.find(each, end)) >= 0]
         return whole[: min(places)] if places else None
 
