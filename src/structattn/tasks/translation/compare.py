@@ -246,4 +246,8 @@ def _off_diagonality(folder: Path, split: str, sentences: int) -> dict[str, Valu
 
 
 def _prepared(folder: Path, data: Path | None) -> PreparedFolder:
-    return open_prepared(data or existing_run(folder).read_settings().data)
+    settings = existing_run(folder).read_settings()
+    if settings.task != "translation":
+        expected = "expected all runs to have language_modeling, or all translation"
+        raise UsageError(f"{folder}: has task {settings.task!r}; {expected}")
+    return open_prepared(data or settings.data)
