@@ -21,7 +21,7 @@ from structattn.decoding import (
 from structattn.models import EncoderDecoder, LanguageModel, MaskedLanguageModel, RecurrentLanguageModel
 from structattn.models.mode import evaluating
 from structattn.settings.embeddings import max_positions
-from structattn.support.errors import UsageError
+from structattn.support.errors import DataError, UsageError
 from structattn.support.progress import progress
 from structattn.support.seeds import derived_seed
 from structattn.support.special_tokens import BOS
@@ -30,7 +30,7 @@ from structattn.tasks.language_modeling.generator import GenerationSettings, Tex
 from structattn.tasks.language_modeling.prompts import TextEncoder
 from structattn.tasks.loaded import TEXTS, LoadedRun, Prediction, Predictor
 from structattn.tasks.losses import token_losses
-from structattn.tasks.transformations.rules import Pair, Words
+from structattn.tasks.transformations.rules import TRANSFORMATIONS, Pair, Words
 from structattn.tasks.translation.pairs import EncodedPair, PairEncoder
 from structattn.tasks.translation.predictions import predictions, spelled_source, translation_model
 from structattn.tasks.translation.translators import make_translator
@@ -155,6 +155,7 @@ def pair_answers(run: LoadedRun, split: str) -> ModelAnswers:
 def make_predictor(run: LoadedRun, batch_size: int = 64) -> Predictor:
     """Return a predictor of transformed sentences: a language model continues a sentence, others translate it."""
     answer = _continuing(run, batch_size) if run.prepared.parallel_sides is None else _translating(run, batch_size)
+    task = TRANSFORMATIONS[run.prepared.header.extra["transformation"]]
 
     def predict(
         inputs: Sequence[str],
@@ -162,7 +163,12 @@ def make_predictor(run: LoadedRun, batch_size: int = 64) -> Predictor:
         path: Path = TEXTS,
         advance: Callable[[int], object] = lambda count: None,
     ) -> list[Prediction]:
-        return answer(inputs, first, path, advance)
+        for number, line in enumerate(inputs, start=first):
+            if line.split() and line.split()[-1] not in (task.copy_word, task.change_word):
+                expected = f"expected a sentence and at its end the task word {task.copy_word} or {task.change_word}"
+                raise DataError(path, f"{line!r:.60}: {expected}", number)
+        answers = answer(inputs, first, path, advance)
+        return [each if line.split() else Prediction("") for line, each in zip(inputs, answers, strict=True)]
 
     return predict
 
