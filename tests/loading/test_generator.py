@@ -11,7 +11,11 @@ from typer.testing import CliRunner
 
 from structattn.cli.app import app
 from structattn.loading.runs import load
+from structattn.settings.run import resolve_settings
 from structattn.support.errors import DataError, UsageError
+from structattn.tasks.language_modeling.prepare import prepare_language_modeling
+from structattn.tasks.language_modeling.settings import TextSettings
+from structattn.training.run_training import train
 
 
 def command(*arguments, **options):
@@ -199,3 +203,36 @@ def test_prompts_that_cannot_be_encoded_are_refused_by_line(run_dir):
     assert result.exit_code == 1
     assert "standard input:2: 'z': 'z' is not in the vocabulary" in result.stderr
     assert np.isfinite(load(run_dir("sentences")).generate(["a"])[0][0].log_probability)
+
+
+@pytest.fixture(scope="module")
+def spelled_run(tmp_path_factory):
+    """spelled_run(level) is a hardly trained run of text of a level whose tokens carry their spaces."""
+    folder = tmp_path_factory.mktemp("spelled")
+    (folder / "text").write_text("the cat saw the dog\nthe dog saw a cat\n" * 10)
+
+    def make(level):
+        settings = TextSettings(level, vocabulary_size=60)
+        prepare_language_modeling(folder / level, folder / "text", folder / "text", settings=settings)
+        model = {"d_model": 8, "num_heads": 2, "d_ff": 8, "layers": 1}
+        training = {"max_updates": 1, "max_epochs": None, "loss": "token_mean"}
+        tree = {"task": "language_modeling", "data": str(folder / level), "model": model, "training": training}
+        train(resolve_settings(tree), folder / f"run {level}")
+        return load(folder / f"run {level}")
+
+    return make
+
+
+@pytest.mark.parametrize("level", ["word", "character", "byte", "bpe", "sentencepiece-bpe"])
+def test_stop_strings_may_begin_with_the_space_before_the_first_word(spelled_run, level):
+    """A stop string is found in the spelling of the whole text, from the end of the prompt on."""
+    run, stop = spelled_run(level), " " if level in ("character", "byte") else " s"
+    plain, stopped = (run.generate(["the cat"], n=300, max_length=8, stop=s)[0] for s in ((), (stop,)))
+    places = [each.text.find(stop, len("the cat")) for each in plain]
+    assert [each.text for each in stopped] == [
+        each.text if place < 0 else each.text[:place] for each, place in zip(plain, places, strict=True)
+    ]
+    assert len("the cat") in places
+    assert [each.finished for each in stopped] == [
+        each.finished or place >= 0 for each, place in zip(plain, places, strict=True)
+    ]

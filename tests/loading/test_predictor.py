@@ -1,6 +1,7 @@
 """Answers, translations and embeddings of loaded runs: against evaluation, in batches, and from the commands."""
 
 import json
+import re
 from dataclasses import asdict
 
 import numpy as np
@@ -159,3 +160,14 @@ def test_each_stream_has_its_embeddings(run_dir):
     assert not np.array_equal(syntactic, semantic)
     with pytest.raises(UsageError, match="stream is None; expected 'syntactic' or 'semantic' for this model"):
         run.embed(["eins"])
+
+
+@pytest.mark.parametrize("line", ["my yak does sleep .", "quest my yak does sleep .", "my yak does sleep . QUEST", "."])
+def test_a_transformation_needs_its_task_word(run_dir, line):
+    run = load(run_dir("question"))
+    message = f"texts:2: {line!r}: expected a sentence and at its end the task word decl or quest"
+    with pytest.raises(DataError, match=re.escape(message)):
+        run.predict(["my yak does sleep . decl", line])
+    refused = command("predict", run.run_dir, input=f"my yak does sleep . decl\n{line}\n")
+    assert (refused.exit_code, "standard input:2" in refused.stderr) == (1, True)
+    assert [each.text == "" for each in run.predict(["my yak does sleep . decl", "", " "])] == [False, True, True]

@@ -7,7 +7,7 @@ import torch
 from structattn.settings.training import SequenceBatches
 from structattn.tasks.language_modeling.batches import Examples
 from structattn.tasks.language_modeling.evaluate import score_batches
-from structattn.tasks.language_modeling.task import NextTokenTask
+from structattn.tasks.language_modeling.task import next_token_task
 from structattn.tasks.losses import Criterion
 from structattn.tasks.task import perplexity
 from structattn.text.batching.sequences import make_batch
@@ -34,7 +34,7 @@ def test_padding_has_no_gradient(table_model, batch):
 
 def test_loss_denominators(batch):
     examples = Examples(Sequences(np.zeros(0, np.int32), np.zeros(1, np.int64)), SequenceBatches())
-    by_token, by_sequence = (NextTokenTask(examples, examples, loss) for loss in ("token_mean", "sequence_sum"))
+    by_token, by_sequence = (next_token_task(examples, examples, loss) for loss in ("token_mean", "sequence_sum"))
     assert by_token.num_tokens(batch) == by_sequence.num_tokens(batch) == 4 + 2 + 1 + 6
     assert by_token.loss_denominator(batch) == 13
     assert by_sequence.loss_denominator(batch) == 4

@@ -16,7 +16,8 @@ from structattn.settings.run import RunSettings, resolve_settings
 from structattn.settings.training import SequenceBatches, TrainingSettings
 from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
 from structattn.tasks.language_modeling.batches import Examples
-from structattn.tasks.language_modeling.task import NextTokenTask
+from structattn.tasks.language_modeling.task import next_token_task
+from structattn.tasks.task import SequenceTask
 from structattn.text.folders.sequences import Sequences
 from structattn.training.learner import Learner, build_learner
 from structattn.training.progress import DataOrder, first_progress
@@ -54,11 +55,11 @@ def _one_thread() -> Iterator[None]:
 
 
 @pytest.fixture
-def tiny_task() -> Callable[..., NextTokenTask]:
-    def build(loss: str = "sequence_sum", size: int = 2) -> NextTokenTask:
+def tiny_task() -> Callable[..., SequenceTask]:
+    def build(loss: str = "sequence_sum", size: int = 2) -> SequenceTask:
         batches = SequenceBatches(batch_size=size)
         train = Examples(sequences_of([2, 3, 2, 3, 3, 5, 2, 2, 2]), batches, seed=1)
-        return NextTokenTask(train, Examples(sequences_of([2, 3, 4], seed=1), batches), loss, 0.5)
+        return next_token_task(train, Examples(sequences_of([2, 3, 4], seed=1), batches), loss, 0.5)
 
     return build
 
@@ -74,7 +75,7 @@ def tiny_learner() -> Callable[..., Learner]:
 
 @pytest.fixture
 def tiny_run(
-    tmp_path: Path, tiny_task: Callable[..., NextTokenTask], tiny_learner: Callable[..., Learner]
+    tmp_path: Path, tiny_task: Callable[..., SequenceTask], tiny_learner: Callable[..., Learner]
 ) -> Iterator[Callable[..., Run]]:
     with ExitStack() as files:
 

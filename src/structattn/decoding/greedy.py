@@ -15,7 +15,7 @@ from structattn.support.special_tokens import EOS_CLASS, PAD, id_of
 ChooseClasses = Callable[[Float[Tensor, "open classes"], Int[Tensor, " open"]], Int[Tensor, " open"]]
 """Returns the class to take for each unfinished sentence, given logits and the sentences' indices in the batch."""
 
-IsComplete = Callable[[Sequence[int]], bool]
+IsComplete = Callable[[int, Sequence[int]], bool]
 """Returns whether a text, given as all its ids so far, ends here although it has no <eos>."""
 
 
@@ -105,7 +105,8 @@ def decode_loop(
         texts[sentences, length] = torch.where(possible, id_of(classes), PAD)
         unfinished = possible & (classes != EOS_CLASS) & (limits[sentences] > length + 1)
         if is_complete is not None:
-            complete = [is_complete(text) for text in texts[sentences, : length + 1].tolist()]
+            so_far = zip(sentences.tolist(), texts[sentences, : length + 1].tolist(), strict=True)
+            complete = [is_complete(*each) for each in so_far]
             unfinished &= ~torch.tensor(complete, device=device)
         if not bool(unfinished.any()):
             break

@@ -87,7 +87,8 @@ def sample(
         generator: on the device of the sentences; one for all, or one for each sentence.
         sampling: temperature, top-k and top-p; None draws from the model's distribution.
         prefixes: ids, without <bos>, that each text must begin with.
-        is_complete: whether a text ends although it has no <eos>, given all its ids so far; None: it does not.
+        is_complete: whether a text ends although it has no <eos>, given the index of its sentence and all
+            its ids so far; None: it does not.
 
     Returns:
         One hypothesis for each sentence, unfinished where it was cut at the maximum length. Its log-probability is

@@ -40,12 +40,14 @@ def compare_likelihoods(
             windows.
         StructattnError: a run, checkpoint or data are missing or damaged.
     """
-    first = _opened(base, data)
+    for folder in (base, *others):
+        _require_language_model(folder)
+    first = open_run(base, data=data)
     num_tokens = _tokens_per_example(first, split)
     losses = split_negative_log_likelihoods(first, split)
     differences = []
     for folder in others:
-        second = _opened(folder, data)
+        second = open_run(folder, data=data)
         _check_same_targets(first, second)
         difference = compare_cross_entropies(losses, split_negative_log_likelihoods(second, split), num_tokens, samples)
         updates = {"base": first.averaged_updates, "run": second.averaged_updates}
@@ -55,13 +57,12 @@ def compare_likelihoods(
     return differences
 
 
-def _opened(folder: Path, data: Path | None) -> TrainedRun:
+def _require_language_model(folder: Path) -> None:
     task = RunFolder(folder).read_settings().task
     if task != "language_modeling":
         raise UsageError(
             f"{folder}: has task {task!r}; expected all runs to have language_modeling, or all translation"
         )
-    return open_run(folder, data=data)
 
 
 def _check_same_targets(first: TrainedRun, second: TrainedRun) -> None:

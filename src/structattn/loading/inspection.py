@@ -107,13 +107,13 @@ def _changed(value: Any, default: Any) -> Any:
         return [_changed(each, None) for each in value]
     if not isinstance(value, BaseModel):
         return TypeAdapter(Any).dump_python(value, mode="json")
-    found = {}
+    changes = {}
     for name, field in type(value).model_fields.items():
         own, usual = getattr(value, name), field.get_default(call_default_factory=True, validated_data={})
         is_kind = name in _KINDS and type(default) is not type(value)
         if own != usual or is_kind:
-            found[name] = _changed(own, usual)
-    return found
+            changes[name] = _changed(own, usual)
+    return changes
 
 
 def _parts(checkpoint: Path) -> dict[str, int]:
@@ -125,18 +125,18 @@ def _parts(checkpoint: Path) -> dict[str, int]:
 
 
 def _data(path: Path, stated: dict[str, Any]) -> dict[str, Any]:
-    found = {"path": str(path), "kind": stated["kind"], "digest": stated["digest"]}
+    summary = {"path": str(path), "kind": stated["kind"], "digest": stated["digest"]}
     try:
         header, digest = read_header(path)
     except DataError:
-        return {**found, "state": "missing or damaged"}
+        return {**summary, "state": "missing or damaged"}
     if digest != stated["digest"]:
-        return {**found, "state": f"changed: its digest is now {digest}"}
+        return {**summary, "state": f"changed: its digest is now {digest}"}
     splits = {name: counts.model_dump() for name, counts in header.splits.items()}
-    return {**found, "splits": splits, "sources": {source.path: source.sha256 for source in header.sources}}
+    return {**summary, "splits": splits, "sources": {source.path: source.sha256 for source in header.sources}}
 
 
 def _scores(path: Path) -> dict[str, float]:
     content = read_json(path, "scores")
-    found = {name: content[name] for name in _SCORES if content.get(name) is not None}
-    return found | {name: each["value"] for name, each in (content.get("translation") or {}).items()}
+    main = {name: content[name] for name in _SCORES if content.get(name) is not None}
+    return main | {name: each["value"] for name, each in (content.get("translation") or {}).items()}

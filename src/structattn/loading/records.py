@@ -77,8 +77,8 @@ def _array(tensor: Tensor | None, time: int) -> np.ndarray[tuple[int, ...], np.d
 def _contents(explanation: Explanation, depths: int, time: int, sources: int) -> Contents | None:
     if depths == 0 or explanation.contents is None:
         return None
-    found = explanation.contents(depths)
-    parts = found.height, found.at_least, found.positions[..., :sources], found.symbols
+    computed = explanation.contents(depths)
+    parts = computed.height, computed.at_least, computed.positions[..., :sources], computed.symbols
     height, at_least, positions, symbols = (_array(part, time) for part in parts)
     assert height is not None
     assert at_least is not None
@@ -93,14 +93,9 @@ def records_of(
     side: Side | None = None,
     depths: int = 0,
 ) -> list[Record]:
-    """Return a record for every head of one layer's explanation of one example (batch size 1).
+    """Return a record for every head of one layer's explanation of one example (batch size 1); see ``ExplainedLayer``.
 
-    Args:
-        explanation: of the layer.
-        tokens: the symbols of the queries' positions.
-        memory: the symbols of the memory, for cross-attention; None: the same as ``tokens``.
-        side: of an encoder-decoder, the side that the layer belongs to.
-        depths: the number of depths of stacks whose contents are computed.
+    The contents of that many ``depths`` of stacks are computed.
     """
     time = len(tokens)
     sources = (BOTTOM,) * explanation.first_source + tuple(tokens if memory is None else memory)

@@ -1,6 +1,8 @@
 """Open a trained run: settings, data, and the model with the weights of a checkpoint."""
 
 import logging
+from collections.abc import Sequence
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import cast
@@ -8,13 +10,13 @@ from typing import cast
 import torch
 
 from structattn.loading.trained_run import TrainedRun
-from structattn.runs.checkpoint import MODEL_NAME, Manifest
+from structattn.runs.checkpoint import MODEL_NAME, Manifest, read_manifest
 from structattn.runs.folder import RunFolder, existing_run, run_digest
 from structattn.runs.selection import MismatchError, checkpoints_of, load_weights, mean_weights, require_finite
-from structattn.runs.store import update_of
+from structattn.runs.store import checkpoint_path, update_of
 from structattn.settings.run import RunSettings
 from structattn.support.devices import default_device
-from structattn.support.errors import CheckpointError, DataError
+from structattn.support.errors import CheckpointError, DataError, UsageError
 from structattn.tasks.loaded import TrainedModel
 from structattn.tasks.model import build_model_for
 from structattn.text.folders.prepared import PreparedFolder, open_prepared
@@ -46,7 +48,13 @@ def open_run(
     """
     folder = existing_run(run_dir)
     settings = folder.read_settings()
-    paths = checkpoints_of(run_dir, checkpoint or settings.evaluation.checkpoint)
+    return _open(folder, settings, checkpoints_of(run_dir, checkpoint or settings.evaluation.checkpoint), data, device)
+
+
+def _open(
+    folder: RunFolder, settings: RunSettings, paths: Sequence[Path], data: Path | None, device: torch.device | None
+) -> TrainedRun:
+    run_dir = folder.path
     weights, manifest = mean_weights(paths)
     if data is None and not settings.data.exists():
         reason = f"the data of {run_dir}: no such folder; give its present path as data=FOLDER, a keyword in Python"
@@ -63,9 +71,43 @@ def open_run(
         ) from None
     if settings.training.precision != "float32":
         _logger.warning("%s: trained in %s, computes in float32", run_dir, settings.training.precision)
-    updates = tuple(map(update_of, paths))
+    updates, digests = tuple(map(update_of, paths)), tuple(map(_digest_of_weights, paths))
     trained = cast(TrainedModel, model.to(device or default_device()).eval())
-    return TrainedRun(run_dir, settings, prepared, trained, manifest.update, updates)
+    return TrainedRun(run_dir, settings, prepared, trained, manifest.update, updates, digests)
+
+
+def _digest_of_weights(checkpoint: Path) -> str:
+    return read_manifest(checkpoint).files[MODEL_NAME].sha256
+
+
+def load_again(
+    run_dir: Path, data: Path, updates: Sequence[int], digests: Sequence[str], device: str, settings: RunSettings
+) -> TrainedRun:
+    """Load a run that was pickled, see ``TrainedRun``, with the settings that it had then.
+
+    Raises:
+        CheckpointError: its checkpoints are missing, damaged, or others than then.
+        StructattnError: as ``open_run``.
+    """
+    folder = existing_run(run_dir)
+    paths = [checkpoint_path(folder.checkpoints, update) for update in updates]
+    for path, digest in zip(paths, digests, strict=True):
+        if _digest_of_weights(path) != digest:
+            raise CheckpointError(f"{path}: is another checkpoint than the one that was pickled")
+    return replace(_open(folder, folder.read_settings(), paths, data, _device(device)), settings=settings)
+
+
+def _device(name: str | torch.device) -> torch.device | None:
+    """Return a device on which tensors can be, None for ``auto``."""
+    if name == "auto":
+        return None
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, TypeError) as error:
+        reason = (str(error).strip() or "unknown").splitlines()[0]
+        raise UsageError(f"device {name!r} cannot be used: {reason}; expected 'auto', 'cpu' or 'cuda'") from None
+    return device
 
 
 def _check_identity(
@@ -81,10 +123,10 @@ def _check_identity(
             f"{checkpoint}: was trained on data with digest {manifest.data_digest}; that of {prepared.path} is "
             f"{prepared.digest}"
         )
-    if manifest.settings_digest != (found := run_digest(run, settings)):
+    if manifest.settings_digest != (present := run_digest(run, settings)):
         raise CheckpointError(
             f"{checkpoint}: was trained with settings of digest {manifest.settings_digest}; that of {run.settings} is "
-            f"{found}"
+            f"{present}"
         )
 
 
@@ -118,9 +160,8 @@ def load(
 
     Raises:
         StructattnError: the folder is not a run folder.
-        UsageError: ``checkpoint`` is none of the above.
+        UsageError: ``checkpoint`` is none of the above, or the device is not there.
         CheckpointError: the checkpoint is missing or damaged, or belongs to other data or another model.
         DataError: the prepared folder is missing or damaged.
     """
-    chosen = None if device == "auto" else torch.device(device)
-    return open_run(Path(run_dir), checkpoint, data=None if data is None else Path(data), device=chosen)
+    return open_run(Path(run_dir), checkpoint, data=None if data is None else Path(data), device=_device(device))

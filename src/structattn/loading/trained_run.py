@@ -1,7 +1,8 @@
 """A trained run as an object: its model, settings and data, and what it answers."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
@@ -15,7 +16,16 @@ from structattn.runs.folder import RunFolder
 from structattn.settings.run import RunSettings
 from structattn.support.errors import UsageError
 from structattn.support.imports import lazy_function
-from structattn.tasks.loaded import Explainer, LoadedRun, Prediction, TrainedModel, in_chunks, require_no_string
+from structattn.tasks.loaded import (
+    Explainer,
+    LoadedRun,
+    Prediction,
+    TrainedModel,
+    in_chunks,
+    require_counts,
+    require_no_string,
+    require_texts,
+)
 from structattn.tasks.registry import kind_of
 from structattn.text.folders.prepared import PreparedFolder
 
@@ -36,21 +46,10 @@ Result = TypeVar("Result")
 
 
 def explain_texts(run: LoadedRun, texts: Sequence[str], targets: Sequence[str] | None = None) -> list[list[Record]]:
-    """Return the records of all layers and heads for each text, one text at a time.
-
-    Args:
-        run: with its model in evaluation mode.
-        texts: lines of text; strings of a formal language; inputs of a transduction, symbols separated by spaces;
-            source lines, for translation. A text for a model of a stream may have several lines.
-        targets: answers or translations, one for each text; None: greedy search finds them. For tasks with answers
-            only. A masked transduction predicts its answers, so it does not need them.
-
-    Raises:
-        DataError: a text or target cannot be encoded, or is too long for the model.
-        UsageError: there is not one target for each text, or the task has no targets.
-    """
-    for given in (texts, targets):
+    """Return the records of all layers and heads for each text, one text at a time; see ``TrainedRun.explain``."""
+    for what, given in (("texts", texts), ("targets", targets)):
         require_no_string(given)
+        require_texts(given or (), what)
     explainer = kind_of(run).explainer(run)
     answers = targets_of(explainer, run, texts, targets)
     batches = (explainer.text(*pair, number) for number, pair in enumerate(zip(texts, answers, strict=True), start=1))
@@ -75,13 +74,7 @@ def targets_of(
 
 
 def layer_records(explainer: Explainer, batch: Any, depths: int = 0) -> list[Record]:
-    """Return the records of all layers and heads for a batch of size 1.
-
-    Args:
-        explainer: of the run.
-        batch: one that the explainer made.
-        depths: the number of depths of stacks whose contents are computed.
-    """
+    """Return the records of all layers and heads for a batch of size 1, with the contents of some depths of stacks."""
     return [
         record
         for each in explainer.layers(batch)
@@ -100,6 +93,10 @@ class TrainedRun:
         model: in evaluation mode, on its device.
         update: the update after which the weights were saved; for averaged weights, the last one.
         averaged_updates: the updates of all checkpoints whose weights were averaged, the last first.
+        digests: the SHA-256 of the weights of each of these checkpoints; none for a model that was not loaded.
+
+    A pickled run is its folder, checkpoints and digests, from which it is loaded again: weights are not pickled, and
+    changes of them are lost. A deep copy has a model of its own.
     """
 
     run_dir: Path
@@ -108,6 +105,24 @@ class TrainedRun:
     model: TrainedModel
     update: int
     averaged_updates: tuple[int, ...] = ()
+    digests: tuple[str, ...] = ()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if not self.digests:
+            raise UsageError(
+                f"{self.run_dir}: was not loaded from a checkpoint; pickle the weights of its model instead"
+            )
+        from structattn.loading.runs import load_again  # which imports this module
+
+        device = str(next(self.model.parameters()).device)
+        folders = self.run_dir.resolve(), self.prepared.path.resolve()
+        return load_again, (*folders, self.averaged_updates, self.digests, device, self.settings)
+
+    def __copy__(self) -> "TrainedRun":
+        return replace(self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "TrainedRun":
+        return replace(self, model=deepcopy(self.model, memo))
 
     @cached_property
     def accelerated(self) -> TrainedModel:
@@ -165,9 +180,10 @@ class TrainedRun:
             UsageError: the run is of another kind, or an argument is out of its range.
         """
         require_no_string(stop)
+        require_texts(stop, "stop")
         settings = GenerationSettings(n, temperature, top_k, top_p, beam, seed, tuple(stop), max_length, batch_size)
         generator = kind_of(self).generator(self, settings)
-        return _listed(prompts, in_chunks([""] if prompts is None else prompts, generator))
+        return _listed(prompts, in_chunks([""] if prompts is None else prompts, _of_texts(generator)))
 
     @overload
     def score(self, texts: Sequence[str] | Sequence[tuple[str, str]], **options: Any) -> "list[Score]": ...
@@ -195,7 +211,10 @@ class TrainedRun:
             DataError: a text cannot be encoded, or is too long for the model.
             UsageError: the run is of another kind.
         """
-        return _listed(texts, in_chunks(texts, kind_of(self).scorer(self, per_token, batch_size)))
+        require_counts(batch_size=batch_size)
+        scorer = kind_of(self).scorer(self, per_token, batch_size)  # that of translations checks its pairs itself
+        is_parallel = self.prepared.parallel_sides is not None
+        return _listed(texts, in_chunks(texts, scorer if is_parallel else _of_texts(scorer)))
 
     @overload
     def translate(self, lines: Sequence[str], n: int = 1, **options: Any) -> "list[list[Translation]]": ...
@@ -235,9 +254,10 @@ class TrainedRun:
             DataError: a line cannot be encoded, or is too long for the model.
             UsageError: the run is of another kind, an argument is out of its range, or a setting unknown or invalid.
         """
+        require_counts(batch_size=batch_size)
         sampling = seeded_sampling(temperature, top_k, top_p, seed)
         translator = make_line_translator(self, n, sampling, precision, batch_size, evaluation)
-        return _listed(lines, in_chunks(lines, translator))
+        return _listed(lines, in_chunks(lines, _of_texts(translator)))
 
     @overload
     def predict(self, inputs: Sequence[str], batch_size: int = 64) -> list[Prediction]: ...
@@ -258,7 +278,8 @@ class TrainedRun:
             DataError: an input cannot be encoded, or is too long for the model.
             UsageError: the run is of another kind.
         """
-        return _listed(inputs, in_chunks(inputs, kind_of(self).predictor(self, batch_size)))
+        require_counts(batch_size=batch_size)
+        return _listed(inputs, in_chunks(inputs, _of_texts(kind_of(self).predictor(self, batch_size))))
 
     def embed(
         self, words: Sequence[str], side: Literal["source", "target"] | None = None, stream: str | None = None
@@ -274,6 +295,7 @@ class TrainedRun:
             UsageError: a word is not one token; the model has no embeddings, or not this side or stream.
         """
         require_no_string(words)
+        require_texts(words, "words")
         return embed_words(self, words, side, stream)
 
     def explain(self, texts: Sequence[str], targets: Sequence[str] | None = None) -> "list[list[Record]]":
@@ -281,14 +303,25 @@ class TrainedRun:
 
         Args:
             texts: lines of text; strings of a formal language; inputs of a transduction, symbols separated by spaces;
-                source lines, for translation.
-            targets: answers of a transduction or translations, one for each text; None: greedy search finds them.
+                source lines, for translation. A text for a model of a stream may have several lines.
+            targets: answers of a transduction or translations, one for each text; None: greedy search finds them. A
+                masked transduction predicts its answers, so it does not need them.
 
         Raises:
             DataError: a text or target cannot be encoded, or is too long for the model.
             UsageError: there is not one target for each text, or the task has no targets.
         """
         return explain_texts(self, texts, targets)
+
+
+def _of_texts(function: Callable[[list[Any], int], list[Result]]) -> Callable[[list[Any], int], list[Result]]:
+    """Return a function of some texts and the number of the first that refuses what is not a string."""
+
+    def checked(texts: list[Any], first: int) -> list[Result]:
+        require_texts(texts, first=first)
+        return function(texts, first)
+
+    return checked
 
 
 def _listed(texts: Iterable[object] | None, results: Iterator[Result]) -> list[Result] | Iterator[Result]:

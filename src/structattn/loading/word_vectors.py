@@ -82,21 +82,14 @@ def embed_words(
 ) -> Float[np.ndarray, "words d_model"]:
     """Return the input embedding of each word, without positions and the factor of the model's embedding layer.
 
-    Args:
-        run: of translation, or a language model.
-        words: each one token of the vocabulary.
-        side: of a translation run; None: ``source``.
-        stream: ``syntactic`` or ``semantic``, of a two-stream model.
-
-    Raises:
-        UsageError: a word is not one token; the model has no embeddings, or not this side or stream.
+    See ``TrainedRun.embed``.
     """
     tokenizer = _tokenizer(run, side)
-    found = _vectors(run, side, [_token_of(tokenizer, word) for word in words])
-    if stream not in found:
-        names = " or ".join(repr(name) for name in found)
+    streams = _vectors(run, side, [_token_of(tokenizer, word) for word in words])
+    if stream not in streams:
+        names = " or ".join(repr(name) for name in streams)
         raise UsageError(f"{run.run_dir}: stream is {stream!r}; expected {names} for this model")
-    return found[stream]
+    return streams[stream]
 
 
 def _vectors(
@@ -106,8 +99,8 @@ def _vectors(
     embedding = _embedding(run, side)
     with torch.no_grad():
         tokens = torch.tensor(ids, dtype=torch.int64, device=next(run.model.parameters()).device)
-        found = embedding(tokens) if isinstance(embedding, nn.Embedding) else embedding.token_embeddings(tokens)
-    streams = found._asdict() if isinstance(found, Streams) else {None: found}
+        embedded = embedding(tokens) if isinstance(embedding, nn.Embedding) else embedding.token_embeddings(tokens)
+    streams = embedded._asdict() if isinstance(embedded, Streams) else {None: embedded}
     return {name: each.float().cpu().numpy() for name, each in streams.items()}
 
 
@@ -138,12 +131,12 @@ def _embedding(
     run: LoadedRun, side: SideName | None
 ) -> Embedding | SpelledEmbedding | TwoStreamEmbedding | nn.Embedding:
     model = run.model
-    found = model.embedding if not isinstance(model, EncoderDecoder) else model.target
+    embedding = model.embedding if not isinstance(model, EncoderDecoder) else model.target
     if isinstance(model, EncoderDecoder) and side != "target" and model.source is not None:
-        found = model.source
-    if not isinstance(found, Embedding | SpelledEmbedding | TwoStreamEmbedding | nn.Embedding):
+        embedding = model.source
+    if not isinstance(embedding, Embedding | SpelledEmbedding | TwoStreamEmbedding | nn.Embedding):
         raise UsageError(f"{run.run_dir}: its inputs are one-hot vectors; expected a model with embeddings")
-    return found
+    return embedding
 
 
 def _frequent_words(tokenizer: TextTokenizer, text: Sequences, max_words: int) -> Iterator[tuple[str, int]]:
@@ -151,14 +144,14 @@ def _frequent_words(tokenizer: TextTokenizer, text: Sequences, max_words: int) -
     with progress("Counting words", len(text), "lines") as advance:
         for index in track(range(len(text)), advance):
             counts.update(tokenizer.decode(text[index].tolist()).split(" "))
-    found = 0
+    yielded = 0
     for word in sorted(counts, key=lambda word: (-counts[word], word)):
-        if found == max_words:
+        if yielded == max_words:
             return
         token = _only_token(tokenizer, word)
         if token is not None:
             yield word, token
-            found += 1
+            yielded += 1
 
 
 def _only_token(tokenizer: TextTokenizer, word: str) -> int | None:

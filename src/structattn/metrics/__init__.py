@@ -1,11 +1,7 @@
 """Metrics and confidence intervals: numbers and texts in, numbers out.
 
-- ``translation``: BLEU, chrF and TER with bootstrap intervals, and the comparison of two systems (sacrebleu).
-- ``bleu_statistics``: BLEU of parts of a corpus from statistics of its sentences.
-- ``proportions``: proportions with Wilson intervals.
-- ``sample_statistics``: mean, standard deviation and confidence interval of a few numbers.
-- ``t_distribution``: critical values of Student's t distribution.
-- ``lower_bound``: the lowest cross-entropy on strings with known probabilities.
+BLEU, chrF and TER with the comparison of two systems, Wilson and t intervals, and the lowest cross-entropy on strings
+with known probabilities are exported; the others stand in their modules.
 """
 
 from structattn.metrics.statistics import (

@@ -42,10 +42,6 @@ class BracketingScores:
 def bracketing_scores(gold: Sequence[Sequence[Bracket]], predicted: Sequence[Sequence[Bracket]]) -> BracketingScores:
     """Compute the scores of all sentences.
 
-    Args:
-        gold: the true brackets of each sentence.
-        predicted: the predicted brackets of each sentence; none for one that has no parse.
-
     Raises:
         ValueError: the numbers of sentences differ, or there are none.
     """
@@ -53,11 +49,11 @@ def bracketing_scores(gold: Sequence[Sequence[Bracket]], predicted: Sequence[Seq
     if not pairs:
         raise ValueError("no sentences; expected at least one")
     correct = sum((truth & guess).total() for truth, guess in pairs)
-    found, wanted = sum(guess.total() for _, guess in pairs), sum(truth.total() for truth, _ in pairs)
-    precision, recall = (correct / count if count else 0.0 for count in (found, wanted))
-    f1 = 2 * correct / (found + wanted) if found + wanted else 0.0
+    guessed, wanted = sum(guess.total() for _, guess in pairs), sum(truth.total() for truth, _ in pairs)
+    precision, recall = (correct / count if count else 0.0 for count in (guessed, wanted))
+    f1 = 2 * correct / (guessed + wanted) if guessed + wanted else 0.0
     exact = sum(truth == guess for truth, guess in pairs) / len(pairs)
-    return BracketingScores(len(pairs), correct, found, wanted, precision, recall, f1, exact)
+    return BracketingScores(len(pairs), correct, guessed, wanted, precision, recall, f1, exact)
 
 
 def unlabelled(brackets: Sequence[Bracket]) -> list[Bracket]:

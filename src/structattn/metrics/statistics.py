@@ -55,14 +55,8 @@ def critical_value(count: int, probability: float = 0.95) -> float:
 class SampleStatistics:
     """Statistics of a sample.
 
-    Args:
-        count: the number of trials.
-        mean: the mean.
-        deviation: the sample standard deviation (n - 1); None for one number.
-        interval: half the width of the 95 % confidence interval of the mean (Student's t); None for one number.
-        min: the minimum.
-        max: the maximum.
-        numbers: the sample.
+    ``deviation`` is that of the sample (n - 1), ``interval`` half the width of the mean's 95 % interval (Student's t);
+    both are None for one number.
     """
 
     count: int
@@ -88,15 +82,7 @@ _NORMAL_QUANTILE = 1.959963984540054  # 97.5 %
 
 @dataclass(frozen=True)
 class Proportion:
-    """The proportion of successes in independent trials, with its 95 % Wilson interval.
-
-    Args:
-        trials: the number of trials.
-        successes: the number of successes.
-        value: successes / trials.
-        lower: the lower end of the interval.
-        upper: its upper end.
-    """
+    """The proportion of successes in independent trials, with its 95 % Wilson interval."""
 
     trials: int
     successes: int
@@ -109,9 +95,6 @@ def wilson_interval(outcomes: Sequence[bool]) -> Proportion:
     """Compute the proportion of successes and its 95 % interval.
 
     The interval of Wilson (1927) holds all p with |value - p| ≤ 1.96 √(p (1 - p) / trials).
-
-    Args:
-        outcomes: whether each trial was a success.
 
     Raises:
         ValueError: there are no outcomes.

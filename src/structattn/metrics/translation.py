@@ -42,19 +42,14 @@ class BleuStatistics:
 def bleu_statistics(hypotheses: Sequence[str], references: Sequence[str], tokenizer: str = "13a") -> BleuStatistics:
     """Compute the statistics of translations with one reference each.
 
-    Args:
-        hypotheses: the translations.
-        references: one for each translation.
-        tokenizer: sacrebleu's name of the tokenizer.
-
     Raises:
         UsageError: sacrebleu is not installed.
         ValueError: the numbers of translations and references differ.
     """
     # The effective order changes only the score, which is not used; without it sacrebleu warns about sentence scores.
     metric = bleu_metric(tokenizer, effective_order=True)
-    found = [metric.sentence_score(line, [reference]) for line, reference in zip(hypotheses, references, strict=True)]
-    rows = [[*score.counts, *score.totals, score.sys_len, score.ref_len] for score in found]
+    scores = [metric.sentence_score(line, [reference]) for line, reference in zip(hypotheses, references, strict=True)]
+    rows = [[*score.counts, *score.totals, score.sys_len, score.ref_len] for score in scores]
     return BleuStatistics(np.array(rows, dtype=np.int64).reshape(-1, 2 * ORDER + 2))
 
 
@@ -118,10 +113,6 @@ def import_sacrebleu(module: str) -> Any:
 def bleu_metric(tokenizer: str, **options: Any) -> Any:
     """Create sacrebleu's BLEU metric.
 
-    Args:
-        tokenizer: sacrebleu's name of the tokenizer.
-        options: further options of ``sacrebleu.metrics.BLEU``.
-
     Raises:
         UsageError: sacrebleu is not installed, or the tokenizer needs a library that is not.
     """
@@ -132,8 +123,8 @@ def bleu_metric(tokenizer: str, **options: Any) -> Any:
 
 
 def _metrics(tokenizer: str) -> dict[str, Any]:
-    found = import_sacrebleu("sacrebleu.metrics")
-    metrics = {"BLEU": bleu_metric(tokenizer), "chrF2": found.CHRF(), "TER": found.TER()}
+    library = import_sacrebleu("sacrebleu.metrics")
+    metrics = {"BLEU": bleu_metric(tokenizer), "chrF2": library.CHRF(), "TER": library.TER()}
     return {name: _with_float_scores(metric) for name, metric in metrics.items()}
 
 
@@ -142,9 +133,9 @@ def _with_float_scores(metric: Any) -> Any:
     compute = metric._compute_score_from_stats
 
     def compute_float(statistics: Any) -> Any:
-        found = compute(statistics)
-        found.score = float(found.score)
-        return found
+        score = compute(statistics)
+        score.score = float(score.score)
+        return score
 
     metric._compute_score_from_stats = compute_float
     return metric
@@ -170,9 +161,9 @@ def corpus_scores(
     _check_equal_numbers(hypotheses, references)
     scores = {}
     for name, metric in _metrics(tokenizer).items():
-        found = metric.corpus_score(list(hypotheses), [list(references)], n_bootstrap=samples)
-        interval = float(found._ci)  # sacrebleu exposes it only in formatted output
-        scores[name] = MetricScore(float(found.score), interval, str(metric.get_signature()))
+        result = metric.corpus_score(list(hypotheses), [list(references)], n_bootstrap=samples)
+        interval = float(result._ci)  # sacrebleu exposes it only in formatted output
+        scores[name] = MetricScore(float(result.score), interval, str(metric.get_signature()))
     return scores
 
 
@@ -208,9 +199,9 @@ def compare_systems(
         n_samples=samples,
     )
     signatures, results = test()
-    found = {}
+    differences = {}
     for name, (one, other) in ((name, values) for name, values in results.items() if name != "System"):
-        found[name] = PairedDifference(
+        differences[name] = PairedDifference(
             first=float(one.score),  # some are numpy numbers
             second=float(other.score),
             first_interval=float(one.ci or 0.0),
@@ -220,7 +211,7 @@ def compare_systems(
             else float(other.p_value),  # sacrebleu counts only strictly greater differences
             signature=str(signatures[name]),
         )
-    return found
+    return differences
 
 
 def _check_equal_numbers(hypotheses: Sequence[str], references: Sequence[str]) -> None:

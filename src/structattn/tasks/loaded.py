@@ -30,6 +30,22 @@ def require_no_string(texts: object) -> None:
         raise UsageError(f"got the text {texts!r:.60}; expected a list or an iterator of texts")
 
 
+def require_texts(texts: Iterable[object], what: str = "texts", first: int = 1) -> None:
+    """Raise UsageError for what is not a string; the message has its number."""
+    for number, text in enumerate(texts, start=first):
+        if not isinstance(text, str):
+            raise UsageError(f"{what}:{number}: got {text!r:.60}; expected a string")
+
+
+def require_counts(**values: object) -> None:
+    """Raise UsageError for a value that is not a whole number of at least 1; the message has its name."""
+    for name, value in values.items():
+        if not isinstance(value, int | np.integer) or isinstance(value, bool):
+            raise UsageError(f"{name} is {value!r:.60}; expected a whole number of at least 1")
+        if value < 1:
+            raise UsageError(f"{name} is {value}; expected at least 1")
+
+
 def in_chunks(
     texts: Iterable[Text], function: Callable[[list[Text], int], list[Result]], size: int = TEXTS_AT_ONCE
 ) -> Iterator[Result]:
@@ -94,11 +110,11 @@ def cannot(run: LoadedRun, action: str, expected: str) -> UsageError:
     return UsageError(f"{run.run_dir}: a model of kind {kind!r} and task {task!r} cannot {action}; expected {expected}")
 
 
-def require_positions(run: LoadedRun, length: int, number: int) -> None:
+def require_positions(run: LoadedRun, length: int, number: int, path: Path = TEXTS) -> None:
     """Raise DataError if a text, for instance the second one, has more tokens than the model has positions."""
     maximum = max_positions(run.settings.model)
     if maximum is not None and length > maximum:
-        raise DataError(TEXTS, f"the inputs have {length} tokens; the model has {maximum} positions", number)
+        raise DataError(path, f"the inputs have {length} tokens; the model has {maximum} positions", number)
 
 
 @dataclass(frozen=True)

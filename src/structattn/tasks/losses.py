@@ -64,12 +64,7 @@ NO_REGULARIZER = ReceptiveFieldRegularizer()
 
 @dataclass(frozen=True)
 class Criterion:
-    """The training loss: cross-entropy, optionally label-smoothed, plus the receptive-field regularizer.
-
-    Args:
-        label_smoothing: smoothing of the targets; None for plain cross-entropy.
-        receptive_field: the regularizer.
-    """
+    """The training loss: cross-entropy, optionally label-smoothed, plus the receptive-field regularizer."""
 
     label_smoothing: LabelSmoothing | None = None
     receptive_field: ReceptiveFieldRegularizer = NO_REGULARIZER
@@ -106,13 +101,13 @@ CROSS_ENTROPY = Criterion()
 
 
 def _weights_of_every_layer(weights: Sequence[Tensor | None]) -> list[Tensor]:
-    found = [to_float32(of_layer) for of_layer in weights if of_layer is not None]
-    if len(found) < len(weights):
+    known = [to_float32(of_layer) for of_layer in weights if of_layer is not None]
+    if len(known) < len(weights):
         missing = [of_layer is None for of_layer in weights].index(True)
         raise SettingsError(
             f"training.receptive_field_weight: layer {missing} returns no attention weights; {_EXPECTED}"
         )
-    return found
+    return known
 
 
 def model_inputs(model: torch.nn.Module, batch: Batch) -> tuple[Tensor, Tensor | None, Tensor]:
@@ -192,9 +187,9 @@ class _LabelSmoothedCrossEntropy(torch.autograd.Function):
         for rows, targets, gradients in zip(*map(_row_blocks, (logits, classes, gradient)), strict=True):
             counts = targets != ctx.ignored
             at_targets = targets.where(counts, 0)[:, None]
-            found = to_float32(rows).softmax(-1).mul_(total).sub_(elsewhere)
-            found.scatter_add_(1, at_targets, -surplus.to(found.dtype).expand(at_targets.shape))
-            gradients.copy_(found.masked_fill_(~counts[:, None], 0))
+            of_rows = to_float32(rows).softmax(-1).mul_(total).sub_(elsewhere)
+            of_rows.scatter_add_(1, at_targets, -surplus.to(of_rows.dtype).expand(at_targets.shape))
+            gradients.copy_(of_rows.masked_fill_(~counts[:, None], 0))
         return gradient, None, None, None, None
 
 

@@ -96,8 +96,8 @@ def pretrained_digests(settings: ModelSettings) -> dict[str, str] | None:
     """
     if not isinstance(settings, Gpt2Settings | RobertaSettings) or settings.pretrained is None:
         return None
-    found: dict[str, str] = _from_transformers(digests_of, settings.pretrained)
-    return found
+    digests: dict[str, str] = _from_transformers(digests_of, settings.pretrained)
+    return digests
 
 
 def _from_transformers(function: Callable[..., Any], *args: Any) -> Any:

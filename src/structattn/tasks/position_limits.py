@@ -17,21 +17,16 @@ def require_positions_fit(
 ) -> None:
     """Check before training or evaluation that the learned positions cover the longest example.
 
-    Args:
-        settings: the run settings.
-        prepared: the prepared data.
-        splits: splits to check; missing splits are skipped.
-
     Raises:
         SettingsError: an example has more tokens than the model has positions; the message names the example.
     """
     maximum = max_positions(settings.model)
     if maximum is None:
         return
-    for num_tokens, found in _longest_inputs(settings, prepared, splits):
+    for num_tokens, longest in _longest_inputs(settings, prepared, splits):
         if num_tokens > maximum:
             field = max_positions_field(settings.model)
-            raise SettingsError(f"{field}: {found}; the model has {maximum} learned positions")
+            raise SettingsError(f"{field}: {longest}; the model has {maximum} learned positions")
 
 
 def _longest_inputs(
@@ -40,8 +35,8 @@ def _longest_inputs(
     """Yield the number of tokens of the longest input of each split, and its name."""
     if isinstance(settings.training.batches, StreamBatches):
         length, with_bos = settings.training.batches.sequence_length, _is_masked(settings) and reads_bos(settings.model)
-        found = f"training.batches.sequence_length is {length}"
-        yield length + with_bos, f"{found}, and <bos> takes a position" if with_bos else found
+        stated = f"training.batches.sequence_length is {length}"
+        yield length + with_bos, f"{stated}, and <bos> takes a position" if with_bos else stated
         return
     for split in sorted({*splits} & {*prepared.splits}):
         sides = {"": prepared.split(split)} | (

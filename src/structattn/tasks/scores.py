@@ -40,14 +40,7 @@ class Score:
 
 
 def score_of(symbols: Sequence[str], ids: Sequence[int], log_probs: Sequence[float], per_token: bool) -> Score:
-    """Return the score of a text.
-
-    Args:
-        symbols: of the vocabulary.
-        ids: the tokens that are scored.
-        log_probs: of these tokens.
-        per_token: whether to return the scores of the tokens.
-    """
+    """Return the score of a text."""
     tokens = tuple(TokenScore(symbols[token], each) for token, each in zip(ids, log_probs, strict=True))
     return Score(sum(log_probs), len(ids), tokens if per_token else None)
 
@@ -132,8 +125,8 @@ class LengthScore:
     length: int
     num_sequences: int
     cross_entropy: float
-    lower_bound: float | None
-    cross_entropy_difference: float | None
+    lower_bound: float | None = None
+    cross_entropy_difference: float | None = None
     accuracy: float | None = None
     accuracy_greedy: float | None = None
 
@@ -208,9 +201,9 @@ class SplitScores:
     num_tokens: int
     cross_entropy: float
     perplexity: float
-    lower_bound: float | None
-    cross_entropy_difference: float | None
-    by_length: tuple[LengthScore, ...]
+    lower_bound: float | None = None
+    cross_entropy_difference: float | None = None
+    by_length: tuple[LengthScore, ...] = ()
     accuracy: float | None = None
     accuracy_greedy: float | None = None
     dependencies: DependencyScores | None = None

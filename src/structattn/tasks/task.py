@@ -3,12 +3,13 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from structattn.support.special_tokens import PAD
 from structattn.text.batching.pairs import PairBatch
 from structattn.text.batching.sequences import Batch, Indices
 
@@ -77,3 +78,60 @@ class Task(Protocol[BatchT]):
 
 AnyTask: TypeAlias = Task[Any]
 """A task whose batch type only the task itself knows."""
+
+
+class TrainingExamples(Protocol):
+    """The training examples of sequences, by their numbers."""
+
+    def training_order(self, epoch: int) -> list[Indices]:
+        """Return the batches of an epoch, a pure function of (seed, epoch)."""
+
+    def batch(self, indices: Indices) -> Batch:
+        """Return the examples with these numbers; targets are ``<pad>`` where nothing is predicted."""
+
+
+@dataclass(frozen=True)
+class SequenceTask:
+    """Predict all or some of the tokens of sequences. See ``Task``.
+
+    Args:
+        train: the training examples.
+        validation: model, ``after_batch`` -> scores of the validation split.
+        loss: the denominator of an update's loss: its sequences, as in DuSell & Chiang (2024), or the tokens that it
+            predicts.
+        criterion: model, batch -> the sum of its losses.
+    """
+
+    train: TrainingExamples
+    validation: Callable[[torch.nn.Module, Callable[[], None]], Scores]
+    loss: Literal["sequence_sum", "token_mean"]
+    criterion: Callable[[torch.nn.Module, Batch], Float[Tensor, ""]]
+
+    def training_batches(self, epoch: int) -> list[Indices]:
+        """Return the batches of an epoch."""
+        return self.train.training_order(epoch)
+
+    def batch(self, indices: Indices) -> Batch:
+        """Return the training examples with these numbers."""
+        return self.train.batch(indices)
+
+    def loss_sum(self, model: torch.nn.Module, batch: Batch) -> Float[Tensor, ""]:
+        """Return the criterion of a batch."""
+        return self.criterion(model, batch)
+
+    def loss_denominator(self, batch: Batch) -> int:
+        """Return the number of sequences or of predicted tokens, at least 1: a batch with masks may predict none."""
+        return max(1, self.num_tokens(batch)) if self.loss == "token_mean" else len(batch.lengths)
+
+    def num_tokens(self, batch: Batch) -> int:
+        """Return the number of predicted tokens."""
+        return num_predicted(batch)
+
+    def validate(self, model: torch.nn.Module, after_batch: Callable[[], None]) -> Scores:
+        """Score the validation split."""
+        return self.validation(model, after_batch)
+
+
+def num_predicted(batch: Batch | PairBatch) -> int:
+    """Return the number of tokens that a batch predicts."""
+    return int((batch.targets != PAD).sum())

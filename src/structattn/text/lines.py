@@ -2,10 +2,10 @@
 
 import logging
 import unicodedata
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from structattn.settings.run import RunSettings
 from structattn.settings.training import StreamBatches
@@ -20,10 +20,6 @@ class Normalization:
     """Normalizes a line: Unicode form, case, and single spaces between words, none at the ends.
 
     Words are separated by spaces and tabs; NFKC turns most other spaces, such as U+00A0 and U+3000, into spaces.
-
-    Args:
-        nfkc: apply Unicode normalization form NFKC.
-        lowercase: convert to lower case, after NFKC.
     """
 
     nfkc: bool = True
@@ -50,24 +46,6 @@ class Normalization:
     def description(self) -> dict[str, bool]:
         """Return the fields that the header of a prepared folder stores."""
         return asdict(self)
-
-    @classmethod
-    def describes(cls, description: Mapping[str, Any]) -> bool:
-        """Return whether a header's description contains a normalization."""
-        return any(field.name in description for field in fields(cls))
-
-    @classmethod
-    def from_description(cls, description: Mapping[str, Any]) -> "Normalization":
-        """Restore what ``description`` returned; other keys are ignored.
-
-        Raises:
-            ValueError: a field is missing or not a boolean.
-        """
-        values = {field.name: description.get(field.name) for field in fields(cls)}
-        for name, value in values.items():
-            if not isinstance(value, bool):
-                raise ValueError(f"{name} is {value!r}; expected true or false")
-        return cls(**values)  # type: ignore[arg-type]  # checked just before
 
 
 _logger = logging.getLogger("structattn")
@@ -98,40 +76,21 @@ def ids_of_lines(encoder: Encoder, settings: RunSettings, text: str, path: Path,
 def encoded(encoder: Encoder, text: str, path: Path, number: int) -> list[int]:
     """Return the ids of a line.
 
-    Args:
-        encoder: encodes it.
-        text: the line.
-        path: of its file, for messages.
-        number: of the line in the file, for messages.
-
     Raises:
         DataError: it has a line feed, or cannot be encoded.
     """
-    require_one_line(text, path, number)
+    if "\n" in text:
+        raise DataError(path, f"{text!r:.60}: has a line feed; expected one line without its end", number)
     try:
         return encoder.encode(text)
     except TextError as error:
         raise DataError(path, f"{text!r:.60}: {error.reason}", number) from None
 
 
-def require_one_line(text: str, path: Path, number: int) -> None:
-    """Raise DataError if a line has a line feed, as those that are read from a file."""
-    if "\n" in text:
-        raise DataError(path, f"{text!r:.60}: has a line feed; expected one line without its end", number)
-
-
 def warn_of_unknown_tokens(
     vocabulary: Vocabulary, texts: Sequence[str], ids: Sequence[Sequence[int]], path: Path, first: int
 ) -> None:
-    """Log how many tokens of some texts are outside the vocabulary, if there are any beside those written ``<unk>``.
-
-    Args:
-        vocabulary: of the run; one without ``<unk>`` has none.
-        texts: as given.
-        ids: of their tokens.
-        path: of the texts.
-        first: the number of the first text.
-    """
+    """Log how many tokens of some texts are outside the vocabulary, if there are any beside those written ``<unk>``."""
     if not vocabulary.has_unknown:
         return
     counts = [list(each).count(UNK) - text.count(UNKNOWN_SYMBOL) for text, each in zip(texts, ids, strict=True)]

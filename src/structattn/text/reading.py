@@ -27,11 +27,7 @@ _CHUNK = 1 << 16
 
 
 class Notices:
-    """Collects notices to the user, each of them once.
-
-    Args:
-        log: also log each notice as a warning.
-    """
+    """Collects notices to the user, each of them once, and logs them as warnings if ``log``."""
 
     def __init__(self, log: bool = True) -> None:
         self._log = log
@@ -98,11 +94,6 @@ def read_lines(path: Path, notices: Notices, name: Path | None = None) -> Iterat
 
 def read_lines_from(file: io.BufferedIOBase, shown: Path, notices: Notices) -> Iterator[Line]:
     """Read an open file, for example standard input, as ``read_lines`` does; lines are yielded as they arrive.
-
-    Args:
-        file: a file opened in binary mode.
-        shown: the name of the file in messages.
-        notices: collects what was dropped.
 
     Raises:
         DataError: see the table above.
@@ -219,9 +210,9 @@ def _decode_line(raw: bytes, skipped: int, path: Path, number: int) -> str:
     try:
         text = body[: nul if nul >= 0 else None].decode()
     except UnicodeDecodeError as error:
-        found = f"byte 0x{body[error.start]:02X} is not UTF-8 ({error.reason})"
+        reason = f"byte 0x{body[error.start]:02X} is not UTF-8 ({error.reason})"
         hint = "; it looks like UTF-16" if number == 1 and raw[:2] in {b"\xff\xfe", b"\xfe\xff"} else ""
-        raise DataError(path, found + hint, number, skipped + error.start + 1) from None
+        raise DataError(path, reason + hint, number, skipped + error.start + 1) from None
     if nul >= 0:
         raise DataError(path, "a NUL byte; expected text", number, skipped + nul + 1)
     return text

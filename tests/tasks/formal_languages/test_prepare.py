@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from structattn.metrics.statistics import lower_bound
 from structattn.support.errors import DataError, UsageError
 from structattn.support.reading import MAX_INTEGER
+from structattn.tasks.formal_languages import registry
+from structattn.tasks.formal_languages.grammar import Grammar, normalized, rule
 from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
 from structattn.tasks.formal_languages.registry import formal_language
 from structattn.text.folders.prepared import open_prepared, verify_prepared
@@ -152,3 +155,19 @@ def test_a_folder_that_is_not_empty_is_rejected(tmp_path):
 def test_impossible_sizes_are_rejected(change, complaint):
     with pytest.raises(UsageError, match=complaint):
         FormalLanguageSizes(**change)
+
+
+def test_the_only_string_of_a_length_has_probability_one(tmp_path, monkeypatch):
+    """a^n b^n, whose log-probabilities given the length round to a little more than 0."""
+    grammar = Grammar(
+        "S", ("a", "b"), normalized([rule("S", "a S b", Fraction(7, 9)), rule("S", "a b", Fraction(2, 9))])
+    )
+    monkeypatch.setattr(registry, "GRAMMARS", {"counting": lambda: grammar})
+    monkeypatch.setattr(registry, "FORMAL_LANGUAGES", {"counting": "a^n b^n"})
+    sizes = FormalLanguageSizes(20, 20, 5, (2, 40), (2, 80), 1)
+    prepare_formal_language(tmp_path / "data", "counting", sizes=sizes)
+    prepared = open_prepared(tmp_path / "data")
+    for split in ("valid", "test"):
+        log_probabilities = prepared.split(split).log_probabilities
+        assert (log_probabilities <= 0).all()
+        np.testing.assert_allclose(log_probabilities, 0, atol=1e-12)

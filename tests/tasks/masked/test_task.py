@@ -14,8 +14,9 @@ from structattn.loading.runs import load
 from structattn.settings.run import resolve_settings
 from structattn.settings.training import Masking
 from structattn.support.errors import DataError, SettingsError
-from structattn.tasks.masked.batches import Corruption
+from structattn.tasks.masked.batches import Corruption, masked_examples
 from structattn.tasks.masked.evaluate import evenly_spaced, pseudo_log_likelihoods
+from structattn.tasks.masked.task import VALIDATION_SEED
 from structattn.tasks.registry import TASKS
 from structattn.text.folders.prepared import open_prepared
 from structattn.text.folders.writing import write_prepared
@@ -132,7 +133,8 @@ def test_masks_depend_on_seed_epoch_and_example_alone(text):
 
 
 def test_loss_and_scores_are_those_of_the_selected_tokens(text):
-    model, task = SumModel(), task_of(text(), loss="token_mean")
+    data = text()
+    model, task = SumModel(), task_of(data, loss="token_mean")
     batch = task.batch(task.training_batches(0)[0])
     log_p = model(batch.inputs, batch.lengths).log_softmax(-1)
     places = (batch.targets > 0).nonzero().tolist()
@@ -140,8 +142,9 @@ def test_loss_and_scores_are_those_of_the_selected_tokens(text):
     assert task.loss_sum(model, batch).item() == pytest.approx(expected, rel=1e-12)
     assert task.loss_denominator(batch) == task.num_tokens(batch) == len(places)
     found = task.validate(model, lambda: None)
-    whole = task.valid.batch(np.arange(12))
-    expected = sum(task.loss_sum(model, task.valid.batch(np.array([i]))).item() for i in range(12))
+    valid = masked_examples(open_prepared(data), "valid", settings_for(data), VALIDATION_SEED)
+    whole = valid.batch(np.arange(12))
+    expected = sum(task.loss_sum(model, valid.batch(np.array([i]))).item() for i in range(12))
     assert found.num_tokens == (whole.targets > 0).sum()
     assert found.cross_entropy == pytest.approx(expected / found.num_tokens, rel=1e-12)
     assert task.validate(model, lambda: None) == found
@@ -198,8 +201,8 @@ def test_masks_of_evaluation_have_a_seed_of_their_own(text, tmp_path):
     train(settings.model_copy(update={"evaluation": evaluation}), tmp_path / "run")
     scores = evaluate(tmp_path / "run", "valid")
     assert (scores.mask_seed, scores.pseudo) == (7, None)
-    task = TASKS["masked_language_modeling"].build(open_prepared(settings.data), settings)
-    assert scores.num_tokens != (task.valid.batch(np.arange(12)).targets > 0).sum()
+    valid = masked_examples(open_prepared(settings.data), "valid", settings, VALIDATION_SEED)
+    assert scores.num_tokens != (valid.batch(np.arange(12)).targets > 0).sum()
 
 
 @pytest.mark.parametrize("bos", [True, False])

@@ -7,7 +7,7 @@ import pytest
 
 from structattn.support.errors import DataError
 from structattn.tasks.parsing.prepare import read_trees
-from structattn.tasks.parsing.trees import MAX_DEPTH, Leaf, Tree, bracketed, leaves_of, linearize, repair
+from structattn.tasks.parsing.trees import MAX_DEPTH, Leaf, Repaired, Tree, bracketed, leaves_of, linearize, repair
 from structattn.text.reading import Notices
 
 DATA = Path(__file__).resolve().parents[4] / "shared/data"
@@ -108,14 +108,21 @@ def test_random_trees_survive_linearization():
         ("(S XX (NP )NP XX XX )S", "(S (XX a) (XX b) (XX c))"),
         ("(S XX XX XX XX XX )S", "(S (XX a) (XX b) (XX c))"),
         ("(NP XX )NP (VP XX XX )VP", "(TOP (NP (XX a)) (VP (XX b) (XX c)))"),
-        (")S ( ) (S <unk> )S", "(S (XX a) (XX b) (XX c))"),
+        (")S ( ) (S <unk> )S", "(TOP (XX a) (XX b) (S (XX c)))"),
+        ("(S XX <unk> XX )S", "(S (XX a) (XX b) (XX c))"),
+        ("(S XX ( XX )S", "(S (XX a) (XX b) (XX c))"),
+        ("(S XX XX ) )S", "(S (XX a) (XX b) (XX c))"),
     ],
 )
 def test_malformed_output_is_repaired(symbols, expected):
     found = repair(symbols.split(), ["a", "b", "c"])
-    if symbols.startswith(")S"):  # "(", ")" and <unk> stand for words
-        expected = "(TOP (( a) () b) (S (<unk> c)))"
     assert (bracketed(found.tree), found.malformed) == (expected, True)
+
+
+def test_tags_are_malformed_where_all_words_are_alike():
+    symbols = ["(S", "NN", "XX", ")S"]
+    assert repair(symbols, ["a", "b"], "kept") == Repaired(Tree("S", (Leaf("NN", "a"), Leaf("XX", "b"))), False)
+    assert repair(symbols, ["a", "b"], "normalized") == Repaired(Tree("S", (Leaf("XX", "a"), Leaf("XX", "b"))), True)
 
 
 def test_any_symbols_give_a_tree_over_the_words():

@@ -119,3 +119,16 @@ def test_a_damaged_attention_analysis_is_rejected(workspace, content, message):
     attended(workspace, **content)
     with pytest.raises(DataError, match=message):
         compare_runs_by_bin(workspace / "base", workspace / "better", "test", samples=2)
+
+
+@pytest.mark.parametrize("order", [("base", "text"), ("text", "base")])
+def test_runs_of_different_tasks_are_not_compared(workspace, order):
+    settings = resolve_settings({"task": "language_modeling", "data": str(workspace / "data")})
+    (workspace / "text").mkdir()
+    RunFolder(workspace / "text").write_settings(settings)
+    RunFolder(workspace / "text").write_card(CARD)
+    shown = CliRunner().invoke(app, ["compare", *[str(workspace / name) for name in order]])
+    assert shown.exit_code == 2
+    wrong = ("text", "language_modeling") if order[0] == "base" else ("base", "translation")
+    expected = "expected all runs to have language_modeling, or all translation"
+    assert f"{workspace / wrong[0]}: has task '{wrong[1]}'; {expected}" in shown.output

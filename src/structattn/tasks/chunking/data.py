@@ -2,7 +2,7 @@
 
 | input                                        | outcome                                    |
 |----------------------------------------------|--------------------------------------------|
-| what ``data.text.reading`` refuses           | refused with file, line and byte column    |
+| what ``text.reading`` refuses                | refused with file, line and byte column    |
 | a line without exactly three fields          | refused with file and line                 |
 | a chunk tag that is not O, B-TYPE or I-TYPE  | refused with file and line                 |
 | I-TYPE after neither B-TYPE nor I-TYPE       | refused with file and line                 |
@@ -24,15 +24,7 @@ _CHUNK_TAG = re.compile(r"O|[BI]-(?=.)")
 
 @dataclass(frozen=True)
 class ChunkedSentence:
-    """A sentence with one part-of-speech tag and one chunk tag for each word.
-
-    Args:
-        words: as in the file.
-        parts_of_speech: for example NN.
-        chunks: O, B-TYPE for the first word of a phrase, I-TYPE for its further words.
-        path: the file.
-        line: the line of the first word, counted from 1.
-    """
+    """A sentence with one part-of-speech tag and one chunk tag for each word, and the line of its first word."""
 
     words: tuple[str, ...]
     parts_of_speech: tuple[str, ...]
@@ -44,17 +36,13 @@ class ChunkedSentence:
 def read_chunked_sentences(path: Path, notices: Notices) -> list[ChunkedSentence]:
     """Read the sentences of a file.
 
-    Args:
-        path: the file; ``.gz`` is decompressed.
-        notices: collects notices of reading.
-
     Raises:
         DataError: something is malformed; the message gives file, line and reason.
     """
-    found = list(_sentences(path, notices))
-    if not found:
+    sentences = list(_sentences(path, notices))
+    if not sentences:
         raise DataError(path, "has no sentences; expected lines `word POS chunk`")
-    return found
+    return sentences
 
 
 def _sentences(path: Path, notices: Notices) -> Iterator[ChunkedSentence]:

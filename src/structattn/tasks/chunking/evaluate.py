@@ -77,14 +77,8 @@ def train_linear_probe(
 
     Features are standardized, so that the result does not depend on the scale of a layer; that is an affine map, which
     the linear layer could learn. Training ends after ``PATIENCE`` epochs without a lower held-out loss, and at the
-    latest after ``MAX_EPOCHS``; the weights with the lowest held-out loss are returned.
-
-    Args:
-        train: what is trained on.
-        held_out: decides when training ends.
-        num_classes: the number of classes.
-        seed: of the order of the batches.
-        after_epoch: called after each epoch; may raise to abort.
+    latest after ``MAX_EPOCHS``; the weights with the lowest held-out loss are returned. ``after_epoch`` may
+    raise to abort.
 
     Cost: each epoch takes O(words d_model num_classes) time.
     """
@@ -137,13 +131,7 @@ HELD_OUT: Final = 10  # the last sentence in ten of the training file, for early
 
 @dataclass(frozen=True)
 class ChunkedCorpus:
-    """Training and test sentences.
-
-    Args:
-        path: their folder.
-        train: of which the last tenth is held out, for early stopping.
-        test: what is scored.
-    """
+    """Training and test sentences."""
 
     path: Path
     train: list[ChunkedSentence]

@@ -96,10 +96,6 @@ def _chunks(tags: Tags) -> Iterator[Chunk]:
 def tagging_scores(gold: Sequence[Tags], predicted: Sequence[Tags]) -> TaggingScores:
     """Compute the scores of conlleval: counts of words and chunks over all sentences.
 
-    Args:
-        gold: the true tags of each sentence.
-        predicted: the predicted tags of each sentence.
-
     Raises:
         ValueError: the numbers of sentences, or of tags in a sentence, differ; a tag is malformed; or there are no
             words.
@@ -108,8 +104,8 @@ def tagging_scores(gold: Sequence[Tags], predicted: Sequence[Tags]) -> TaggingSc
     for truth, guess in zip(gold, predicted, strict=True):
         right += sum(a == b for a, b in zip(truth, guess, strict=True))
         words += len(truth)
-        wanted, found = set(chunks_of(truth)), set(chunks_of(guess))
-        for name, chunks in (("correct", wanted & found), ("predicted", found), ("gold", wanted)):
+        wanted, guessed = set(chunks_of(truth)), set(chunks_of(guess))
+        for name, chunks in (("correct", wanted & guessed), ("predicted", guessed), ("gold", wanted)):
             counts[name].update(chunk.type for chunk in chunks)
     if not words:
         raise ValueError("no words; expected at least one")

@@ -25,13 +25,13 @@ _NOTE = (
 
 def chunking_section(runs: Sequence[tuple[Run, LineStyle]]) -> Markup:
     """Return the table of all probed runs and streams, with the published scores below; empty if there are none."""
-    probed = [(run, style, found) for run, style in runs for found in run.analyses_of_kind("chunking")]
+    probed = [(run, style, probes) for run, style in runs for probes in run.analyses_of_kind("chunking")]
     if not probed:
         return Markup("")
     rows = [
         _row(joined(swatch(style), run.name, f", {each['stream']}" if each["stream"] else ""), each["scores"])
-        for run, style, found in probed
-        for each in found["streams"]
+        for run, style, probes in probed
+        for each in probes["streams"]
     ]
     rows.append(_row(joined("most frequent chunk tag of each part of speech"), probed[0][2]["baseline"]))
     rows += [

@@ -66,11 +66,6 @@ class WordFeatures:
     def encode(self, words: Sequence[str], path: Path, line: int) -> EncodedWords:
         """Normalize and encode a sentence.
 
-        Args:
-            words: of the sentence.
-            path: of its file, for messages.
-            line: in the file, for messages.
-
         Raises:
             DataError: a word cannot be encoded or has no tokens, or the sentence is too long for the model.
         """
@@ -90,10 +85,6 @@ class WordFeatures:
         self, sentences: Sequence[EncodedWords], advance: Callable[[int], object] = lambda count: None
     ) -> dict[str | None, Float[np.ndarray, "words d_model"]]:
         """Return the hidden states of all words, sentence by sentence, for each stream.
-
-        Args:
-            sentences: encoded.
-            advance: called with the number of sentences that have been processed since.
 
         Cost: one pass of the model; memory for all words in float32.
         """

@@ -142,15 +142,15 @@ def _scaled_probabilities(rules: BinaryRules, plan: Plan, padded: IndexArray, sc
     emissions = np.pad(rules.emissions * scale, ((0, 0), (0, 1)))  # the last column, for -1, emits nothing
     layer = terminals = emissions[:, padded]
     tables = _SplitTables(plan, strings, time)
-    lengths, found = (padded >= 0).sum(axis=1), np.zeros(strings)
+    lengths, probabilities = (padded >= 0).sum(axis=1), np.zeros(strings)
     with np.errstate(under="raise", over="raise"):
         for width in range(1, time + 1):
             if width > 1:
                 layer = _shift(rules, plan, terminals, layer, width)
                 tables.add_to(layer, rules, width)
             tables.keep(layer, width)
-            found[lengths == width] = layer[rules.root, lengths == width, 0]
-    return found
+            probabilities[lengths == width] = layer[rules.root, lengths == width, 0]
+    return probabilities
 
 
 def _padded(strings: Sequence[NDArray[np.integer]]) -> IndexArray:
@@ -181,7 +181,7 @@ def log_probabilities(
     Raises:
         ValueError: a string is so long that probabilities of its spans are outside the range of float64.
     """
-    plan, found = Plan.from_rules(rules), np.full(len(strings), -np.inf)
+    plan, log_probs = Plan.from_rules(rules), np.full(len(strings), -np.inf)
     order = sorted(range(len(strings)), key=lambda index: len(strings[index]), reverse=True)
     while order:
         longest = len(strings[order[0]])
@@ -195,9 +195,9 @@ def log_probabilities(
                 f"a string of up to {longest} symbols has spans whose probability is outside the range of float64"
             ) from None
         with np.errstate(divide="ignore"):
-            found[chunk] = np.log(scaled) - rate(longest) * lengths
+            log_probs[chunk] = np.log(scaled) - rate(longest) * lengths
         advance(len(chunk))
-    return found
+    return log_probs
 
 
 class ContextFreeLanguage:
@@ -293,21 +293,17 @@ class ContextFreeLanguage:
 
         Cost: at most O(T^3) for a string of length T; see ``structattn.tasks.formal_languages.context_free``.
 
-        Args:
-            strings: indices into ``alphabet``, of any lengths.
-            advance: called with the number of strings after each chunk.
-
         Raises:
             ValueError: an index is outside the alphabet, or a probability is outside the range of float64.
         """
         for index, string in enumerate(strings):
             self._require_indices(index, np.asarray(string))
-        found = np.full(len(strings), self._log_empty)
+        log_probs = np.full(len(strings), self._log_empty)
         nonempty = [index for index, string in enumerate(strings) if len(string)]
         if nonempty:
             parts = [np.asarray(strings[index]) for index in nonempty]
-            found[nonempty] = log_probabilities(self._rules, parts, self._nats_per_symbol, advance)
-        return found
+            log_probs[nonempty] = log_probabilities(self._rules, parts, self._nats_per_symbol, advance)
+        return log_probs
 
     def _require_indices(self, index: int, string: NDArray[np.integer]) -> None:
         if string.ndim != 1 or not (string.size == 0 or np.issubdtype(string.dtype, np.integer)):

@@ -20,38 +20,6 @@ BITS = ("0", "1")
 MARK = 2  # the index of "#", which follows the letters
 
 
-def _marks(words: Strings, count: int) -> Strings:
-    return np.full((len(words), count), MARK, dtype=np.int64)
-
-
-def _count_3(words: Strings, size: int) -> Strings:
-    return np.tile(np.repeat(np.arange(3), size), (len(words), 1))
-
-
-def _marked_copy(words: Strings, size: int) -> Strings:
-    return np.concatenate([words, _marks(words, 1), words], axis=1)
-
-
-def _copy(words: Strings, size: int) -> Strings:
-    return np.concatenate([words, words], axis=1)
-
-
-def _copy_in_other_letters(words: Strings, size: int) -> Strings:
-    return np.concatenate([words, words + 2], axis=1)
-
-
-def _marked_reverse_and_copy(words: Strings, size: int) -> Strings:
-    return np.concatenate([words, _marks(words, 1), words[:, ::-1], _marks(words, 1), words], axis=1)
-
-
-def _reverse_and_copy(words: Strings, size: int) -> Strings:
-    return np.concatenate([words, words[:, ::-1], words], axis=1)
-
-
-def _count_and_copy(words: Strings, size: int) -> Strings:
-    return np.concatenate([words, _marks(words, size), words], axis=1)
-
-
 @dataclass(frozen=True)
 class CopyingLanguage:
     """A language with one string of length ``times`` n + ``marks`` for each word of n letters.
@@ -60,7 +28,8 @@ class CopyingLanguage:
     conditional probabilities are meaningful.
 
     Args:
-        name: the name in messages.
+        name: the name in settings and messages.
+        description: one line.
         alphabet: the symbols, letters first.
         letters: the number of distinct letters of a word; 0 if only n matters.
         times: the number of symbols per letter of the word.
@@ -70,6 +39,7 @@ class CopyingLanguage:
     """
 
     name: str
+    description: str
     alphabet: tuple[str, ...]
     letters: int
     times: int
@@ -129,9 +99,9 @@ class CopyingLanguage:
         self, strings: Sequence[NDArray[np.integer]], advance: Callable[[int], object] = lambda count: None
     ) -> FloatArray:
         """Return log P(string | length), (N,) in nats: minus ``log_count``; -inf outside the language."""
-        found = [-self.log_count(len(string)) if self.accepts(string) else -math.inf for string in strings]
+        log_probs = [-self.log_count(len(string)) if self.accepts(string) else -math.inf for string in strings]
         advance(len(strings))
-        return np.array(found, dtype=np.float64)
+        return np.array(log_probs, dtype=np.float64)
 
     def accepts(self, string: NDArray[np.integer]) -> bool:
         """Return whether a string is in the language: whether it equals the one that its first n symbols determine."""
@@ -144,34 +114,46 @@ class CopyingLanguage:
         )
 
 
-def _language(
-    name: str, alphabet: tuple[str, ...], letters: int, times: int, marks: int, build: Callable[[Strings, int], Strings]
-) -> tuple[str, CopyingLanguage]:
-    return name, CopyingLanguage(name, alphabet, letters, times, marks, build)
+def _joined(*parts: Strings) -> Strings:
+    return np.concatenate(parts, axis=1)
+
+
+def _marks(words: Strings, count: int = 1) -> Strings:
+    return np.full((len(words), count), MARK, dtype=np.int64)
 
 
 COPYING_LANGUAGES: Mapping[str, CopyingLanguage] = MappingProxyType(
-    dict(
-        [
-            _language("count-3", ("a", "b", "c"), 0, 3, 0, _count_3),
-            _language("marked-copy", (*BITS, "#"), 2, 2, 1, _marked_copy),
-            _language("unmarked-copy", BITS, 2, 2, 0, _copy),
-            _language("unmarked-copy-different-alphabets", ("0", "1", "2", "3"), 2, 2, 0, _copy_in_other_letters),
-            _language("marked-reverse-and-copy", (*BITS, "#"), 2, 3, 2, _marked_reverse_and_copy),
-            _language("unmarked-reverse-and-copy", BITS, 2, 3, 0, _reverse_and_copy),
-            _language("count-and-copy", (*BITS, "#"), 2, 3, 0, _count_and_copy),
-        ]
-    )
-)
-
-COPYING_DESCRIPTIONS: Mapping[str, str] = MappingProxyType(
     {
-        "count-3": "a^n b^n c^n: not context-free",
-        "marked-copy": "w # w over {0, 1}: not context-free",
-        "unmarked-copy": "w w over {0, 1}: the middle is not marked",
-        "unmarked-copy-different-alphabets": "w w', w' being w in other letters",
-        "marked-reverse-and-copy": "w # w reversed # w over {0, 1}",
-        "unmarked-reverse-and-copy": "w, w reversed, w over {0, 1}",
-        "count-and-copy": "w #^n w over {0, 1}, n being the length of w",
+        language.name: language
+        for language in (
+            CopyingLanguage(
+                "count-3", "a^n b^n c^n: not context-free", ("a", "b", "c"), 0, 3, 0,
+                lambda words, n: np.tile(np.repeat(np.arange(3), n), (len(words), 1)),
+            ),
+            CopyingLanguage(
+                "marked-copy", "w # w over {0, 1}: not context-free", (*BITS, "#"), 2, 2, 1,
+                lambda words, n: _joined(words, _marks(words), words),
+            ),
+            CopyingLanguage(
+                "unmarked-copy", "w w over {0, 1}: the middle is not marked", BITS, 2, 2, 0,
+                lambda words, n: _joined(words, words),
+            ),
+            CopyingLanguage(
+                "unmarked-copy-different-alphabets", "w w', w' being w in other letters", ("0", "1", "2", "3"), 2, 2, 0,
+                lambda words, n: _joined(words, words + 2),
+            ),
+            CopyingLanguage(
+                "marked-reverse-and-copy", "w # w reversed # w over {0, 1}", (*BITS, "#"), 2, 3, 2,
+                lambda words, n: _joined(words, _marks(words), words[:, ::-1], _marks(words), words),
+            ),
+            CopyingLanguage(
+                "unmarked-reverse-and-copy", "w, w reversed, w over {0, 1}", BITS, 2, 3, 0,
+                lambda words, n: _joined(words, words[:, ::-1], words),
+            ),
+            CopyingLanguage(
+                "count-and-copy", "w #^n w over {0, 1}, n being the length of w", (*BITS, "#"), 2, 3, 0,
+                lambda words, n: _joined(words, _marks(words, n), words),
+            ),
+        )
     }
-)
+)  # fmt: skip

@@ -54,10 +54,10 @@ def dependency_scores(run: LoadedRun, split: str, batch_size: int = 100) -> Depe
     with progress(f"Comparing dependencies of {split}", len(sequences), "strings") as advance:
         for first in range(0, len(sequences), batch_size):
             chosen = range(first, min(first + batch_size, len(sequences)))
-            found = _tallies(run, sequences, chosen)
-            if found is None:
+            of_chunk = _tallies(run, sequences, chosen)
+            if of_chunk is None:
                 return None
-            tallies += found
+            tallies += of_chunk
             advance(len(chosen))
     return _scores(np.concatenate(tallies))
 

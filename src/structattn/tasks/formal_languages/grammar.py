@@ -84,12 +84,12 @@ def merge(rules: Iterable[Rule]) -> tuple[Rule, ...]:
 def reachable(start: str, rules: Iterable[Rule]) -> tuple[Rule, ...]:
     """Keep the rules whose left-hand side occurs in a derivation from ``start``."""
     rules = tuple(rules)
-    found, grown = {start}, True
+    reached, grown = {start}, True
     while grown:
-        size = len(found)
-        found.update(symbol for left, right, _ in rules if left in found for symbol in right)
-        grown = len(found) > size
-    return tuple(each for each in rules if each.left in found)
+        size = len(reached)
+        reached.update(symbol for left, right, _ in rules if left in reached for symbol in right)
+        grown = len(reached) > size
+    return tuple(each for each in rules if each.left in reached)
 
 
 Variant = Literal["faithful", "reference"]
@@ -126,10 +126,12 @@ def empty_probabilities(grammar: Grammar) -> dict[str, Fraction]:
     edges: dict[str, set[str]] = {}
     for left, right, _ in vanishing:
         edges.setdefault(left, set()).update(right)
-    found: dict[str, Fraction] = {}
+    probabilities: dict[str, Fraction] = {}
     for symbol in _bottom_up(edges, "empty rules"):
-        found[symbol] = sum((_product(each, found) for each in vanishing if each.left == symbol), Fraction(0))
-    return found
+        probabilities[symbol] = sum(
+            (_product(each, probabilities) for each in vanishing if each.left == symbol), Fraction(0)
+        )
+    return probabilities
 
 
 def _product(each: Rule, factors: Mapping[str, Fraction]) -> Fraction:

@@ -200,10 +200,6 @@ def length_table(rules: BinaryRules, max_length: int) -> LengthTable:
     """Compute log P(X, d), with P(X, d) = sum over X -> Y Z and k of weight * P(Y, k) * P(Z, d - k).
 
     Cost: O(rules * max_length^2) time and memory.
-
-    Args:
-        rules: the grammar.
-        max_length: the greatest d, at least 1.
     """
     log_inside = np.full((len(rules.names), max_length + 1), -np.inf)
     layers = []
@@ -231,9 +227,6 @@ class Sampler:
 
     X with d terminals becomes Y with k and Z with d - k terminals with probability
     weight * P(Y, k) * P(Z, d - k) / P(X, d).
-
-    Args:
-        table: covers the lengths to be sampled.
     """
 
     def __init__(self, table: LengthTable) -> None:

@@ -121,10 +121,10 @@ def _lengths_of_splits(language: Language, sizes: FormalLanguageSizes) -> dict[s
 
 
 def _require_valid_lengths(language: Language, low: int, high: int) -> list[int]:
-    found = language.valid_lengths(low, high)
-    if not found:
+    lengths = language.valid_lengths(low, high)
+    if not lengths:
         raise UsageError(f"{language.name} ({language.variant}) has no strings of the lengths {low} to {high}")
-    return found
+    return lengths
 
 
 def _sample_splits(
@@ -155,10 +155,10 @@ def _generator(language: Language, split: str, seed: int) -> np.random.Generator
 
 
 def _log_conditionals(language: Language, strings: Mapping[str, Sequence[IndexArray]]) -> dict[str, FloatArray]:
-    """Return log p(string | length) of each string of each split."""
-    found = {}
+    """Return log p(string | length) of each string of each split; rounding lifts none above 0."""
+    conditionals = {}
     with progress("Computing probabilities", sum(map(len, strings.values())), "strings") as advance:
         for split, drawn in strings.items():
             of_lengths = np.array([language.log_length_probability(len(string)) for string in drawn])
-            found[split] = language.log_probabilities(drawn, advance) - of_lengths
-    return found
+            conditionals[split] = np.minimum(language.log_probabilities(drawn, advance) - of_lengths, 0.0)
+    return conditionals

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from structattn.support.errors import UsageError
 from structattn.tasks.formal_languages.context_free import ContextFreeLanguage
-from structattn.tasks.formal_languages.copying import COPYING_DESCRIPTIONS, COPYING_LANGUAGES
+from structattn.tasks.formal_languages.copying import COPYING_LANGUAGES
 from structattn.tasks.formal_languages.grammar import VARIANTS, Grammar, Variant, normalized, rule
 from structattn.tasks.formal_languages.length_table import FloatArray, IndexArray
 from structattn.tasks.formal_languages.stack_language import StackLanguage
@@ -146,7 +146,7 @@ GRAMMAR_DESCRIPTIONS: Mapping[str, str] = MappingProxyType(
 FORMAL_LANGUAGES: Mapping[str, str] = MappingProxyType(
     {
         **GRAMMAR_DESCRIPTIONS,
-        **COPYING_DESCRIPTIONS,
+        **{name: language.description for name, language in COPYING_LANGUAGES.items()},
         StackLanguage.name: "brackets nested at most four deep, and digits that state the depth",
     }
 )

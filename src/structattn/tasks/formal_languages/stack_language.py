@@ -70,9 +70,11 @@ class StackLanguage:
         self, strings: Sequence[NDArray[np.integer]], advance: Callable[[int], object] = lambda count: None
     ) -> FloatArray:
         """Return log P(string | length), (N,) in nats; -inf outside the language."""
-        found = np.array([_log_probability(np.asarray(string, dtype=np.int64)) for string in strings], dtype=np.float64)
+        log_probs = np.array(
+            [_log_probability(np.asarray(string, dtype=np.int64)) for string in strings], dtype=np.float64
+        )
         advance(len(strings))
-        return found
+        return log_probs
 
 
 def _step(symbols: IndexArray) -> IndexArray:

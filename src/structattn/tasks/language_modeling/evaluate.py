@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +21,8 @@ from structattn.support.special_tokens import BOS
 from structattn.tasks.loaded import LoadedRun
 from structattn.tasks.losses import cross_entropy_sum, model_inputs, token_losses
 from structattn.tasks.scores import LengthScore, SplitScores, TextScores
-from structattn.tasks.task import Scores, perplexity
+from structattn.tasks.task import Scores, num_predicted, perplexity
+from structattn.text.batching.pairs import PairBatch
 from structattn.text.batching.sequences import (
     Batch,
     Indices,
@@ -65,15 +67,15 @@ def line_token_losses(
     """
     rows = [np.asarray(line, dtype=np.int64) for line in lines]
     lengths = np.array([len(row) for row in rows], dtype=np.int64)
-    found: list[Float64[np.ndarray, " tokens"]] = [np.empty(0)] * len(rows)
+    of_lines: list[Float64[np.ndarray, " tokens"]] = [np.empty(0)] * len(rows)
     plan = token_batches(lengths, batch_tokens, seed=0, epoch=None)
     with evaluating(model), progress(f"Scoring {what}", len(rows), "lines") as advance:
         for indices in plan:
             losses = _batch_token_losses(model, make_batch(rows, indices, start)).numpy()
             for index, of_line in zip(indices.tolist(), losses, strict=True):
-                found[index] = of_line[: lengths[index] + 1]
+                of_lines[index] = of_line[: lengths[index] + 1]
             advance(len(indices))
-    return found
+    return of_lines
 
 
 def _score_batches(
@@ -90,14 +92,7 @@ def _score_batches(
 def sequence_negative_log_likelihoods(
     model: torch.nn.Module, sequences: Sequences, batch_tokens: int, what: str
 ) -> NegativeLogLikelihoods:
-    """Return -log p(w <eos>) of every sequence w, in file order.
-
-    Args:
-        model: ``model(tokens, lengths) -> logits``; it is put into evaluation mode for the call.
-        sequences: the sequences to score.
-        batch_tokens: the maximal padded size of a batch; affects speed and memory only.
-        what: a name for the progress bar.
-    """
+    """Return -log p(w <eos>) of every sequence w, in file order."""
     plan = token_batches(sequences.lengths, batch_tokens, seed=0, epoch=None)
     return _score_batches(model, plan, partial(make_batch, sequences), what)
 
@@ -132,24 +127,27 @@ def split_negative_log_likelihoods(
     return sequence_negative_log_likelihoods(run.accelerated, sequences, batch_tokens, split)
 
 
-def score_batches(model: torch.nn.Module, batches: Iterable[Batch], after_batch: Callable[[], None]) -> Scores:
-    """Score a model on batches in evaluation mode; sums over batches are kept in float64.
+def _loss_sum(model: torch.nn.Module, batch: Batch) -> Tensor:
+    inputs, lengths, classes = model_inputs(model, batch)
+    return cross_entropy_sum(model(inputs, lengths=lengths), classes)
 
-    Args:
-        model: ``model(tokens, lengths) -> logits`` (B, T, classes); class c stands for token id c + 2.
-        batches: what to score.
-        after_batch: called after each batch; may raise to abort.
-    """
-    num_sequences, num_tokens, loss_sum = 0, 0, 0.0
+
+def score_batches(
+    model: torch.nn.Module,
+    batches: Iterable[Batch | PairBatch],
+    after_batch: Callable[[], None],
+    loss_sum: Callable[[torch.nn.Module, Any], Tensor] = _loss_sum,
+) -> Scores:
+    """Score a model on batches in evaluation mode, with sums in float64; ``after_batch`` may raise to abort."""
+    num_sequences, num_tokens, total = 0, 0, 0.0
     with evaluating(model):
         for batch in batches:
             with torch.no_grad():
-                inputs, lengths, classes = model_inputs(model, batch)
-                loss_sum += cross_entropy_sum(model(inputs, lengths=lengths), classes).item()
+                total += loss_sum(model, batch).item()
             num_sequences += len(batch.lengths)
-            num_tokens += int(batch.lengths.sum())
+            num_tokens += num_predicted(batch)
             after_batch()
-    cross_entropy = loss_sum / num_tokens if num_tokens else 0.0  # an empty sum
+    cross_entropy = total / num_tokens if num_tokens else 0.0  # an empty sum
     return Scores(num_sequences, num_tokens, cross_entropy, perplexity(cross_entropy))
 
 
@@ -168,7 +166,7 @@ def _length_score(length: int, negative_log_likelihoods: NegativeLogLikelihoods,
     count = int(chosen.sum())
     cross_entropy = float(negative_log_likelihoods[chosen].sum() / (count * (length + 1)))
     if sequences.log_probabilities is None:
-        return LengthScore(length, count, cross_entropy, None, None)
+        return LengthScore(length, count, cross_entropy)
     bound = lower_bound(sequences.log_probabilities[chosen], sequences.lengths[chosen], num_lengths=1)
     return LengthScore(length, count, cross_entropy, bound, cross_entropy - bound)
 

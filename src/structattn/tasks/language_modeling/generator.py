@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import groupby
+from itertools import groupby, takewhile
 from pathlib import Path
 
 import torch
@@ -22,7 +22,7 @@ from structattn.decoding import (
 from structattn.support.errors import UsageError
 from structattn.support.seeds import derived_seed
 from structattn.tasks.language_modeling.prompts import EncodedText, TextEncoder
-from structattn.tasks.loaded import TEXTS, LoadedRun
+from structattn.tasks.loaded import TEXTS, LoadedRun, require_counts
 from structattn.text.lines import warn_of_unknown_tokens
 
 
@@ -79,9 +79,8 @@ class GenerationSettings:
     batch_size: int = 64
 
     def __post_init__(self) -> None:
-        for name in ("n", "max_length", "batch_size"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name} is {getattr(self, name)}; expected at least 1")
+        beam = {} if self.beam is None else {"beam": self.beam}
+        require_counts(n=self.n, max_length=self.max_length, batch_size=self.batch_size, **beam)
         if "" in self.stop:
             raise UsageError("a stop string is empty")
         samples_plainly = self.sampling == Sampling()
@@ -166,12 +165,12 @@ class TextGenerator:
             decode = partial(self._sample, encoded, first)
         else:
             rows, decode = [(index, 0) for index in range(len(encoded))], partial(self._search, encoded)
-        found: list[list[Generation]] = [[] for _ in encoded]
+        texts: list[list[Generation]] = [[] for _ in encoded]
         for batch in self._batches(encoded, rows):
             for (index, _), hypotheses in zip(batch, decode(batch), strict=True):
-                found[index] += [self._generation(prompts[index], encoded[index], each) for each in hypotheses]
+                texts[index] += [self._generation(prompts[index], encoded[index], each) for each in hypotheses]
             advance(len(batch))
-        return found
+        return texts
 
     def _room(self, prompt: EncodedText) -> int:
         """Return the maximal number of tokens of a continuation; the last one needs no position."""
@@ -211,17 +210,17 @@ class TextGenerator:
             for index, number in batch
         ]
         limit = self._room(encoded[batch[0][0]])
-        stops = self._stops if settings.stop else None
-        found = sample(self.encoder.model, start, limit, generators, settings.sampling, is_complete=stops)
-        return [[hypothesis] for hypothesis in found]
+        prompts = [encoded[index] for index, _ in batch]
+
+        def stops(row: int, tokens: Sequence[int]) -> bool:
+            return self._cut(prompts[row], tokens) is not None
+
+        is_complete = stops if settings.stop else None
+        drawn = sample(self.encoder.model, start, limit, generators, settings.sampling, is_complete=is_complete)
+        return [[hypothesis] for hypothesis in drawn]
 
     def search_tree(self, prompt: str, number: int = 1, path: Path = TEXTS) -> SearchedContinuation:
         """Continue a prompt by beam search, and return the tree of the continuations.
-
-        Args:
-            prompt: the beginning of the text, possibly empty.
-            number: of the prompt, for messages.
-            path: of the prompt, for messages.
 
         Raises:
             DataError: the prompt cannot be encoded, or is too long for the model.
@@ -237,25 +236,27 @@ class TextGenerator:
         search = BeamSearch(settings.beam or 1)
         return beam_search(self.encoder.model, self._start(encoded, batch), limit, search, settings.n)
 
-    def _stops(self, tokens: Sequence[int]) -> bool:
-        text = self.encoder.run.prepared.tokenizer.decode(tokens)
-        return any(each in text for each in self.settings.stop)
-
-    def _generation(self, given: str, prompt: EncodedText, found: Hypothesis) -> Generation:
-        text, finished = self.encoder.decode(prompt, found.text), found.finished
-        if self.settings.stop and self._stops(found.text):
-            text, finished = self._cut(prompt, found.text), True
+    def _generation(self, given: str, prompt: EncodedText, hypothesis: Hypothesis) -> Generation:
+        text, finished = self.encoder.decode(prompt, hypothesis.text), hypothesis.finished
+        if (cut := self._cut(prompt, hypothesis.text)) is not None:
+            text, finished = cut, True
         in_language = None
-        if found.finished and self.contains is not None:
-            in_language = self.contains([*prompt.ids[1:], *found.text])
-        return Generation(given, text, found.log_probability, len(found.tokens), finished, in_language)
+        if hypothesis.finished and self.contains is not None:
+            in_language = self.contains([*prompt.ids[1:], *hypothesis.text])
+        return Generation(given, text, hypothesis.log_probability, len(hypothesis.tokens), finished, in_language)
 
-    def _cut(self, prompt: EncodedText, continuation: Sequence[int]) -> str:
-        """Return the prompt and its continuation up to the first stop string."""
-        rest = self.encoder.run.prepared.tokenizer.decode(continuation)
+    def _cut(self, prompt: EncodedText, continuation: Sequence[int]) -> str | None:
+        """Return a text up to the first stop string after its prompt, in the spelling of the whole; None without one.
+
+        Of some tokenizers alone would a prompt or a continuation lose the spaces at its ends.
+        """
+        if not self.settings.stop:
+            return None
         whole = self.encoder.decode(prompt, tuple(continuation))
-        first = min(at for at in (rest.find(each) for each in self.settings.stop) if at >= 0)
-        return whole[: len(whole) - len(rest) + first]
+        alike = takewhile(lambda pair: pair[0] == pair[1], zip(whole, self.encoder.decode(prompt), strict=False))
+        end = sum(1 for _ in alike)
+        places = [at for each in self.settings.stop if (at := whole.find(each, end)) >= 0]
+        return whole[: min(places)] if places else None
 
 
 def make_generator(run: LoadedRun, settings: GenerationSettings) -> TextGenerator:

@@ -17,15 +17,7 @@ from structattn.text.tokenization.vocabulary import CONTROL_SYMBOLS
 
 
 class LineCounts(NamedTuple):
-    """What was counted in some lines.
-
-    Args:
-        symbols: distinct symbols.
-        counts: how often each of them occurs.
-        lines: the number of lines.
-        skipped: the number of lines that are skipped because they are empty.
-        size: the size of the other lines.
-    """
+    """What was counted in some lines: symbols, lines, those skipped because they are empty, and the others' size."""
 
     symbols: Sequence[str]
     counts: NDArray[np.integer]
@@ -85,9 +77,9 @@ def encode_chunk(settings: TextSettings, tokenizer: PretrainedTokenizer, path: P
     lines = [_normalize_line(settings, line.text) for line in chunk.lines()]
     if settings.mode == "sentences":
         lines = [line if line.strip(" \t") else "" for line in lines]
-    found = tokenizer.encode_lines(lines)
-    if found is not None:
-        return found
+    encoded = tokenizer.encode_lines(lines)
+    if encoded is not None:
+        return encoded
     for line, text in zip(chunk.lines(), lines, strict=True):
         with locate_errors(path, line.number, line.skipped_bytes, exact=settings.normalization is None):
             tokenizer.encode(text)
@@ -133,10 +125,6 @@ def cut_into_blocks(lines: Iterable[EncodedLines], length: int) -> Iterator[Enco
     As in the published preprocessing of Li et al. (2024), lines are concatenated within batches of 1,000 and the
     remainder of each batch is dropped. Here every line ends in ``<eos>``, which counts; where a line is cut, ``<eos>``
     takes the place of its last token that would still fit. So windows of this length of the stream are the blocks.
-
-    Args:
-        lines: the lines of a text.
-        length: the length of a block.
     """
     for batch in _batches(lines):
         ends = np.cumsum(batch.lengths + 1)

@@ -58,8 +58,8 @@ class _Table:
 
     def index(self, keys: Ids) -> Ids:
         """Return the index of each key in the table, -1 for unseen keys."""
-        found = np.searchsorted(self.keys, keys).clip(max=len(self.keys) - 1)
-        return np.where(self.keys[found] == keys, found, -1)
+        places = np.searchsorted(self.keys, keys).clip(max=len(self.keys) - 1)
+        return np.where(self.keys[places] == keys, places, -1)
 
 
 @dataclass(frozen=True)

@@ -24,13 +24,7 @@ _MAX_LOGITS = 1 << 24  # 64 MiB in float32
 
 @dataclass(frozen=True)
 class CausalTextScorer:
-    """log p(text <eos>): the sum over tokens given those before them.
-
-    Args:
-        encoder: of the run.
-        per_token: whether to return the scores of the tokens.
-        batch_size: the maximum number of texts of a batch.
-    """
+    """log p(text <eos>): the sum over tokens given those before them."""
 
     encoder: TextEncoder
     per_token: bool = False
@@ -81,11 +75,6 @@ class CausalTextScorer:
 def make_text_scorer(run: LoadedRun, per_token: bool = False, batch_size: int = 64) -> CausalTextScorer:
     """Return a scorer of texts with the model of a run.
 
-    Args:
-        run: of a language model that predicts each token from those before it.
-        per_token: whether to return the scores of the tokens.
-        batch_size: the maximum number of texts of a batch; affects speed and memory only.
-
     Raises:
         UsageError: the run is of another kind.
     """
@@ -94,11 +83,7 @@ def make_text_scorer(run: LoadedRun, per_token: bool = False, batch_size: int = 
 
 @dataclass(frozen=True)
 class TextExplainer:
-    """Explains a model of sequences; see ``Explainer``.
-
-    Args:
-        run: with its model in evaluation mode.
-    """
+    """Explains a model of sequences; see ``Explainer``."""
 
     run: LoadedRun
     has_targets: ClassVar[bool] = False

@@ -45,11 +45,6 @@ from structattn.text.tokenization.vocabulary import UNKNOWN_SYMBOL
 def train_tokenizer(train: Mapping[str, int], held_out: Iterable[str], settings: TextSettings) -> TextTokenizer:
     """Choose a vocabulary, train subwords, or read a pretrained tokenizer.
 
-    Args:
-        train: how often each symbol of the settings' unit occurs in the training text.
-        held_out: the symbols of the other texts.
-        settings: the kind of tokenizer.
-
     Raises:
         DataError: the pretrained tokenizer is missing or damaged.
         UsageError: an optional library is not installed.
@@ -184,14 +179,14 @@ def _survey(
     path: Path, settings: TextSettings, pool: WorkerPool, notices: Notices, advance: Callable[..., None]
 ) -> _Survey:
     total = _Survey(SymbolCounts(_MAX_SUBWORD_WORDS if settings.subwords else None))
-    for chunk, found in pool.map(partial(count_chunk, settings), read_chunks(path, notices, _CHUNK_BYTES)):
-        if found is None:
+    for chunk, counted in pool.map(partial(count_chunk, settings), read_chunks(path, notices, _CHUNK_BYTES)):
+        if counted is None:
             refuse_line(settings, path, chunk)
         if settings.tokenizer is None:
-            total.counts.add(found.symbols, found.counts)
-        total.lines, total.skipped = total.lines + found.lines, total.skipped + found.skipped
-        total.size += found.size
-        advance(found.lines)
+            total.counts.add(counted.symbols, counted.counts)
+        total.lines, total.skipped = total.lines + counted.lines, total.skipped + counted.skipped
+        total.size += counted.size
+        advance(counted.lines)
     if total.skipped == total.lines:
         empty = f"all of its {total.skipped} lines are empty"
         raise DataError(path, empty if total.skipped else "holds no lines")
@@ -234,10 +229,10 @@ def _encode_chunks(
             yield chunk, encode_chunk(settings, tokenizer.tokenizer, path, chunk)
         return
     encoder = BulkEncoder(tokenizer.tokenizer)
-    for chunk, found in pool.map(partial(split_chunk, settings), chunks):
-        if found is None:
+    for chunk, split in pool.map(partial(split_chunk, settings), chunks):
+        if split is None:
             refuse_line(settings, path, chunk)
-        yield chunk, encoder(found)
+        yield chunk, encoder(split)
 
 
 def _check_lengths(lines: EncodedLines, settings: TextSettings, path: Path, chunk: TextChunk) -> None:
@@ -266,7 +261,7 @@ def _description(
         "skip_empty": settings.skip_empty,
         "max_line_tokens": settings.max_line_tokens if settings.mode == "sentences" else None,
         "skipped_lines": {split: survey.skipped for split, survey in surveys.items()},
-        "unknown_tokens": {split: found.unknown for split, found in totals.items()},
+        "unknown_tokens": {split: of_split.unknown for split, of_split in totals.items()},
         STATISTICS: {split: asdict(_statistics(survey, totals[split])) for split, survey in surveys.items()},
     }
 
@@ -279,19 +274,19 @@ def _statistics(survey: _Survey, totals: _Totals) -> TextStatistics:
 
 
 def _report(settings: TextSettings, totals: Mapping[str, _Totals], notices: Notices) -> None:
-    shares = {split: found.unknown / max(1, found.tokens_kept) for split, found in totals.items()}
+    shares = {split: of_split.unknown / max(1, of_split.tokens_kept) for split, of_split in totals.items()}
     large = [f"{share:.1%} of {split}" for split, share in shares.items() if share > LARGE_UNKNOWN_SHARE]
     if large:
         notices.add(f"of the tokens, {', '.join(large)} are {UNKNOWN_SYMBOL}, so scores say little about the text")
     if not settings.subwords:
-        _report_untrained_unknown({split: found.unknown for split, found in totals.items()}, notices)
+        _report_untrained_unknown({split: of_split.unknown for split, of_split in totals.items()}, notices)
 
 
 def _report_untrained_unknown(unknown: Mapping[str, int], notices: Notices) -> None:
     others = {split: count for split, count in unknown.items() if split != "train" and count}
     if others and not unknown["train"]:
-        found = " and ".join(
+        stated = " and ".join(
             f"{count:,} {'token' if count == 1 else 'tokens'} of {split}" for split, count in others.items()
         )
         advice = f"a min_count of 2 (--min-count 2) would make the rarest symbols of train {UNKNOWN_SYMBOL}"
-        notices.add(f"{found} are {UNKNOWN_SYMBOL}, which does not occur in train, so no model can learn it; {advice}")
+        notices.add(f"{stated} are {UNKNOWN_SYMBOL}, which does not occur in train, so no model can learn it; {advice}")

@@ -25,11 +25,11 @@ def likelihood_sections(runs: Sequence[tuple[Run, LineStyle]]) -> Markup:
     groups: dict[tuple[str, str], list[tuple[Run, LineStyle, Found]]] = {}
     notes = []
     for run, style in runs:
-        for found in run.analyses_of_kind("likelihood_comparison"):
-            if run.scores.get(found["split"], {}).get("checkpoints") in (None, found["updates"]["run"]):
-                groups.setdefault((found["base"], found["split"]), []).append((run, style, found))
+        for comparison in run.analyses_of_kind("likelihood_comparison"):
+            if run.scores.get(comparison["split"], {}).get("checkpoints") in (None, comparison["updates"]["run"]):
+                groups.setdefault((comparison["base"], comparison["split"]), []).append((run, style, comparison))
             else:
-                note = f"{run.name} was evaluated again after it was compared with {found['base']}"
+                note = f"{run.name} was evaluated again after it was compared with {comparison['base']}"
                 notes.append(tag("p", f"{note}; run structattn compare again", class_="note"))
     return joined(*notes, *[_section(*of_what, compared) for of_what, compared in groups.items()])
 
@@ -38,19 +38,19 @@ def _section(base: str, split: str, compared: Sequence[tuple[Run, LineStyle, Fou
     headings = ("run", "cross-entropy", "95 % interval", "perplexity", "difference", "95 % interval", "p")
     first = compared[0][2]
     rows = [[tag("th", base, scope="row"), *_numbers(first, "first"), *[tag("td", "")] * 3]]
-    for run, style, found in compared:
+    for run, style, comparison in compared:
         difference = (
-            f"{found['difference']:+.4f}",
-            f"{found['lower']:+.4f} to {found['upper']:+.4f}",
-            f"{found['p']:.3f}",
+            f"{comparison['difference']:+.4f}",
+            f"{comparison['lower']:+.4f} to {comparison['upper']:+.4f}",
+            f"{comparison['p']:.3f}",
         )
         cells = [tag("td", text, class_="number") for text in difference]
-        rows.append([tag("th", swatch(style), run.name, scope="row"), *_numbers(found, "second"), *cells])
+        rows.append([tag("th", swatch(style), run.name, scope="row"), *_numbers(comparison, "second"), *cells])
     note = _NOTE.format(examples=first["examples"])
     return joined(tag("h3", f"Against {base} ({split})"), stacked_table(headings, rows), tag("p", note, class_="note"))
 
 
-def _numbers(found: Found, which: str) -> list[Markup]:
-    value = found[which]
-    interval = f"{found[f'{which}_lower']:.4f} to {found[f'{which}_upper']:.4f}"
+def _numbers(comparison: Found, which: str) -> list[Markup]:
+    value = comparison[which]
+    interval = f"{comparison[f'{which}_lower']:.4f} to {comparison[f'{which}_upper']:.4f}"
     return [tag("td", text, class_="number") for text in (f"{value:.4f}", interval, perplexity(math.exp(value)))]

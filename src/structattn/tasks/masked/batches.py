@@ -105,12 +105,6 @@ class MaskedExamples:
 def masked_examples(prepared: PreparedFolder, split: str, settings: RunSettings, seed: int) -> MaskedExamples:
     """Return the examples of a split.
 
-    Args:
-        prepared: the folder.
-        split: the name of the split.
-        settings: of the run.
-        seed: determines the order of the batches in training, and the masks.
-
     Raises:
         DataError: the folder does not hold text, has no such split, or the split is empty.
         SettingsError: the batches do not suit the folder.

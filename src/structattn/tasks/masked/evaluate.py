@@ -1,7 +1,5 @@
 """Cross-entropy of masked tokens, and pseudo-log-likelihoods of texts."""
 
-from collections.abc import Callable, Iterable
-
 import numpy as np
 import torch
 from jaxtyping import Float, Float64
@@ -11,12 +9,12 @@ from structattn.models.mode import evaluating
 from structattn.settings.training import LabelSmoothing
 from structattn.support.progress import progress
 from structattn.support.special_tokens import BOS, EOS, PADDING_CLASS, class_of
-from structattn.tasks.language_modeling.evaluate import make_text_scores
+from structattn.tasks.language_modeling.evaluate import make_text_scores, score_batches
 from structattn.tasks.loaded import LoadedRun
 from structattn.tasks.losses import cross_entropy_sum, model_inputs, to_float32
 from structattn.tasks.masked.batches import MaskedExamples, Tokens, masked_examples
 from structattn.tasks.scores import PseudoPerplexity, SplitScores
-from structattn.tasks.task import Scores, perplexity
+from structattn.tasks.task import perplexity
 from structattn.text.batching.sequences import Batch, Indices
 
 
@@ -30,31 +28,6 @@ def masked_cross_entropy_sum(
     return cross_entropy_sum(logits[None], classes[predicted][None], label_smoothing)
 
 
-def score_masked(model: torch.nn.Module, batches: Iterable[Batch], after_batch: Callable[[], None]) -> Scores:
-    """Score a model on corrupted batches in evaluation mode; sums over batches are kept in float64.
-
-    Args:
-        model: ``model(tokens, lengths, predicted) -> logits`` (N, classes) of the N predicted positions.
-        batches: what to score.
-        after_batch: called after each batch; may raise to abort.
-    """
-    num_sequences, num_tokens, loss_sum = 0, 0, 0.0
-    with evaluating(model):
-        for batch in batches:
-            with torch.no_grad():
-                loss_sum += masked_cross_entropy_sum(model, batch).item()
-            num_sequences += len(batch.lengths)
-            num_tokens += num_predicted(batch)
-            after_batch()
-    cross_entropy = loss_sum / num_tokens if num_tokens else 0.0  # an empty sum
-    return Scores(num_sequences, num_tokens, cross_entropy, perplexity(cross_entropy))
-
-
-def num_predicted(batch: Batch) -> int:
-    """Return the number of tokens that a batch predicts."""
-    return int((batch.targets > 0).sum())
-
-
 @torch.no_grad()
 def pseudo_log_likelihoods(
     model: torch.nn.Module, tokens: Tokens, mask: int, bos: bool, rows: int
@@ -62,7 +35,7 @@ def pseudo_log_likelihoods(
     """Return log p(w_t | all other tokens) of each token but ``<eos>``; their sum is that of Salazar et al. (2020).
 
     Args:
-        model: as for ``score_masked``, in evaluation mode.
+        model: ``model(tokens, predicted=...) -> logits`` (N, classes) of the N predicted positions, in evaluation mode.
         tokens: ids of one text, without ``<bos>``.
         mask: the id of the mask, which replaces each token in turn.
         bos: whether the inputs of the model begin with ``<bos>``.
@@ -84,23 +57,18 @@ def _log_likelihoods(
     predicted = torch.arange(inputs.shape[1]) == columns[:, None]
     logits = model(inputs.masked_fill(predicted, mask).to(device), predicted=predicted.to(device))
     classes = torch.from_numpy(class_of(tokens[places])).to(device)
-    found = to_float32(logits).log_softmax(-1).gather(1, classes[:, None])
-    return np.asarray(found[:, 0].double().cpu().numpy(), dtype=np.float64)
+    log_probs = to_float32(logits).log_softmax(-1).gather(1, classes[:, None])
+    return np.asarray(log_probs[:, 0].double().cpu().numpy(), dtype=np.float64)
 
 
 def masked_scores(run: LoadedRun, split: str, batch_tokens: int) -> SplitScores:
-    """Score a run on a split with the masks of the evaluation settings' ``mask_seed``, and by pseudo-perplexity.
-
-    Args:
-        run: the trained run.
-        split: the name of the split.
-        batch_tokens: the maximal size of a batch of pseudo-perplexity.
-    """
+    """Score a run on a split with the masks of the evaluation settings' ``mask_seed``, and by pseudo-perplexity."""
     how = run.settings.evaluation
     examples = masked_examples(run.prepared, split, run.settings, how.mask_seed)
     plan = examples.examples.scoring_order()
     with progress(f"Scoring {split}", len(plan), "batches") as advance:
-        scores = score_masked(run.accelerated, (examples.batch(indices) for indices in plan), advance)
+        batches = (examples.batch(indices) for indices in plan)
+        scores = score_batches(run.accelerated, batches, advance, masked_cross_entropy_sum)
     chosen = evenly_spaced(examples.examples.num_examples, how.pseudo_perplexity_examples)
     return SplitScores(
         split=split,
@@ -108,9 +76,6 @@ def masked_scores(run: LoadedRun, split: str, batch_tokens: int) -> SplitScores:
         num_tokens=scores.num_tokens,
         cross_entropy=scores.cross_entropy,
         perplexity=scores.perplexity,
-        lower_bound=None,
-        cross_entropy_difference=None,
-        by_length=(),
         mask_seed=how.mask_seed,
         pseudo=pseudo_scores(run, examples, chosen, batch_tokens) if len(chosen) else None,
         text=make_text_scores(run.prepared, split, None),
@@ -130,8 +95,8 @@ def pseudo_scores(run: LoadedRun, examples: MaskedExamples, chosen: Indices, bat
         for index in chosen:
             (tokens,) = examples.tokens(np.array([index]))
             rows = max(1, batch_tokens // (len(tokens) + examples.bos))
-            found = pseudo_log_likelihoods(run.accelerated, tokens, mask, examples.bos, rows)
-            total, num_tokens = total + float(found.sum()), num_tokens + len(found)
+            log_probs = pseudo_log_likelihoods(run.accelerated, tokens, mask, examples.bos, rows)
+            total, num_tokens = total + float(log_probs.sum()), num_tokens + len(log_probs)
             advance()
     cross_entropy = -total / num_tokens if num_tokens else 0.0
     return PseudoPerplexity(len(chosen), num_tokens, cross_entropy, perplexity(cross_entropy))

@@ -7,12 +7,10 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
-from structattn.settings.embeddings import max_positions
 from structattn.settings.transformer import reads_bos
-from structattn.support.errors import DataError
 from structattn.support.special_tokens import BOS, EOS, PAD
 from structattn.tasks.language_modeling.predict import TextExplainer
-from structattn.tasks.loaded import TEXTS, LoadedRun
+from structattn.tasks.loaded import TEXTS, LoadedRun, require_positions
 from structattn.tasks.masked.batches import masked_examples
 from structattn.tasks.masked.evaluate import pseudo_log_likelihoods
 from structattn.tasks.scores import Score, score_of
@@ -22,13 +20,7 @@ from structattn.text.lines import ids_of_lines, warn_of_unknown_tokens
 
 @dataclass(frozen=True)
 class MaskedTextScorer:
-    """The sum of log p(token | all other tokens) over the tokens of a text (Salazar et al. 2020), without <eos>.
-
-    Args:
-        run: of a masked language model.
-        per_token: whether to return the scores of the tokens.
-        batch_size: the maximum number of masked copies of a text in a batch.
-    """
+    """The sum of log p(token | all other tokens) over the tokens of a text (Salazar et al. 2020), without <eos>."""
 
     run: LoadedRun
     per_token: bool = False
@@ -54,10 +46,7 @@ class MaskedTextScorer:
         settings = self.run.settings
         lines = ids_of_lines(self.run.prepared.tokenizer, settings, text, path, number)
         tokens = np.array([token for line in lines for token in (*line, EOS)], dtype=np.int64)
-        length, maximum = len(tokens) + reads_bos(settings.model), max_positions(settings.model)
-        if maximum is not None and length > maximum:
-            reason = f"the inputs have {length} tokens; the model has {maximum} positions"
-            raise DataError(path, reason, number)
+        require_positions(self.run, len(tokens) + reads_bos(settings.model), number, path)
         return tokens
 
     def _score(self, tokens: np.ndarray) -> Score:

@@ -118,11 +118,6 @@ class SentenceScorer:
     def encode(self, text: str, path: Path, line: int) -> tuple[int, ...]:
         """Return the ids of a sentence or of its beginning.
 
-        Args:
-            text: untokenized.
-            path: the file, for messages.
-            line: its line.
-
         Raises:
             DataError: it cannot be encoded, or is too long for the model.
         """
@@ -145,15 +140,11 @@ class SentenceScorer:
         """Return log p of the tokens of each span, given the tokens before them, in nats.
 
         Cost: each distinct line is scored once, so that equal spans of equal lines have equal scores.
-
-        Args:
-            spans: parts of lines.
-            what: a name for the progress bar.
         """
         lines = list(dict.fromkeys(span.line for span in spans))
         size = min(_MAX_BATCH_TOKENS, max(1, _MAX_LOGITS // self.run.prepared.vocabulary.size))
-        found = line_token_losses(self.run.accelerated, lines, size, what, EOS if self.is_stream else BOS)
-        losses = dict(zip(lines, found, strict=True))
+        of_lines = line_token_losses(self.run.accelerated, lines, size, what, EOS if self.is_stream else BOS)
+        losses = dict(zip(lines, of_lines, strict=True))
         return np.array([-losses[span.line][span.start : span.stop].sum() for span in spans], dtype=np.float64)
 
 
@@ -171,18 +162,7 @@ class Continuations(NamedTuple):
 
 @dataclass(frozen=True)
 class MinimalPair:
-    """An acceptable and an unacceptable sentence that differ minimally.
-
-    Args:
-        good: the acceptable sentence.
-        bad: the unacceptable one.
-        paradigm: the template that the pair was made from.
-        phenomenon: what the paradigm tests, such as ``binding``.
-        field: of linguistics: ``syntax``, ``morphology``, ``semantics`` or ``syntax_semantics``.
-        continuations: name of each prefix method that applies -> what it compares.
-        path: the file.
-        line: its line, counted from 1.
-    """
+    """An acceptable and an unacceptable sentence that differ minimally, and what each prefix method compares."""
 
     good: str
     bad: str
@@ -202,13 +182,13 @@ def read_minimal_pairs(path: Path, notices: Notices) -> list[MinimalPair]:
         notices: collects notices of reading.
 
     Raises:
-        DataError: there are no pairs, or one is malformed; see the table above.
+        DataError: there are no pairs, or one is malformed.
     """
     paths = sorted([*path.glob("*.jsonl"), *path.glob("*.jsonl.gz")]) if path.is_dir() else [path]
-    found = [pair for each in paths for pair in _read(each, notices)]
-    if not found:
+    pairs = [pair for each in paths for pair in _read(each, notices)]
+    if not pairs:
         raise DataError(path, "holds no minimal pairs; expected BLiMP's *.jsonl or *.jsonl.gz, or a folder of them")
-    return found
+    return pairs
 
 
 def _read(path: Path, notices: Notices) -> Iterator[MinimalPair]:

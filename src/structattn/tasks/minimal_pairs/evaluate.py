@@ -55,10 +55,6 @@ class BlimpScores:
 def blimp_scores(scorer: SentenceScorer, pairs: Sequence[MinimalPair]) -> BlimpScores:
     """Score minimal pairs.
 
-    Args:
-        scorer: of the run.
-        pairs: at least one.
-
     Raises:
         DataError: a sentence cannot be encoded, or is too long for the model; the message names its line.
     """
@@ -130,5 +126,5 @@ def _continuation(scorer: SentenceScorer, pair: MinimalPair, prefix: str, word: 
 
 def _proportion(outcomes: Outcomes, members: Sequence[int]) -> Proportion | None:
     """Return the proportion among the members that are compared; None if there is none."""
-    found = [outcomes[number] for number in members if number in outcomes]
-    return wilson_interval(found) if found else None
+    compared = [outcomes[number] for number in members if number in outcomes]
+    return wilson_interval(compared) if compared else None

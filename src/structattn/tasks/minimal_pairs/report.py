@@ -31,14 +31,7 @@ FIELDS = ("syntax", "morphology", "syntax_semantics", "semantics")
 
 @dataclass(frozen=True)
 class PublishedAccuracy:
-    """Accuracy of a system of the paper, in percent.
-
-    Args:
-        training: what it was trained on.
-        overall: the mean over the 67 paradigms.
-        phenomena: phenomenon -> mean over its paradigms.
-        fields: field -> mean over its paradigms; empty where not published.
-    """
+    """Accuracy of a system of the paper, in percent: over the 67 paradigms, and those of each group if published."""
 
     training: str
     overall: float
@@ -83,13 +76,7 @@ Accuracy = Mapping[str, Any]  # a MinimalPairAccuracy as a mapping
 
 
 class Row(NamedTuple):
-    """Accuracy on a group of pairs.
-
-    Args:
-        name: of the group.
-        runs: accuracy of each run; None where it was not scored on such pairs.
-        published: system -> accuracy in percent.
-    """
+    """Accuracy on a group of pairs: of each run, None where it was not scored on them, and published, in percent."""
 
     name: str
     runs: tuple[Accuracy | None, ...]
@@ -97,19 +84,15 @@ class Row(NamedTuple):
 
 
 def summary_rows(results: Sequence[Mapping[str, Any]]) -> list[Row]:
-    """Return all pairs, then each field and each phenomenon, those of BLiMP first.
-
-    Args:
-        results: ``BlimpScores`` of each run as a mapping.
-    """
+    """Return all pairs, then each field and each phenomenon, those of BLiMP first."""
     rows = [Row("all", tuple(each["overall"] for each in results), {s: of.overall for s, of in PUBLISHED.items()})]
     for group, known in (("fields", FIELDS), ("phenomena", PHENOMENA)):
         names = dict.fromkeys((*known, *(name for each in results for name in each[group])))
         for name in names:
-            found = tuple(each[group].get(name) for each in results)
+            of_runs = tuple(each[group].get(name) for each in results)
             published = {s: getattr(of, group)[name] for s, of in PUBLISHED.items() if name in getattr(of, group)}
-            if any(found):
-                rows.append(Row(name, found, published))
+            if any(of_runs):
+                rows.append(Row(name, of_runs, published))
     return rows
 
 
@@ -118,8 +101,8 @@ def paradigm_rows(results: Sequence[Mapping[str, Any]]) -> dict[str, list[Row]]:
     phenomena = {paradigm: name for each in results for paradigm, name in each["phenomenon_of"].items()}
     rows: dict[str, list[Row]] = {name: [] for name in sorted(set(phenomena.values()))}
     for paradigm in sorted(phenomena):
-        found = tuple(each["paradigms"].get(paradigm) for each in results)
-        rows[phenomena[paradigm]].append(Row(paradigm, found, {}))
+        of_runs = tuple(each["paradigms"].get(paradigm) for each in results)
+        rows[phenomena[paradigm]].append(Row(paradigm, of_runs, {}))
     return rows
 
 
@@ -142,10 +125,10 @@ _METHODS = {"one_prefix": "one prefix", "two_prefix": "two prefixes"}
 
 def blimp_section(runs: Sequence[tuple[Run, LineStyle]]) -> Markup:
     """Return the tables of the runs that were evaluated on BLiMP; empty if there is none."""
-    scored = [(run, style, found) for run, style in runs for found in run.analyses_of_kind("blimp")]
+    scored = [(run, style, scores) for run, style in runs for scores in run.analyses_of_kind("blimp")]
     if not scored:
         return Markup("")
-    results = [found for *_, found in scored]
+    results = [scores for *_, scores in scored]
     names = [run.name for run, *_ in scored]
     groups = stacked_table(
         ["group", *names, *PUBLISHED], [_table_row(row, [*PUBLISHED]) for row in summary_rows(results)]

@@ -17,7 +17,7 @@ from structattn.text.reading import Notices
 
 @dataclass(frozen=True)
 class TreeScores:
-    """Scores of predicted trees with and without labels, as evalb counts brackets; see ``data.treebanks.brackets``."""
+    """Scores of predicted trees with and without labels, as evalb counts brackets; see ``brackets_of``."""
 
     labelled: BracketingScores
     unlabelled: BracketingScores
@@ -49,8 +49,8 @@ def parsing_scores(parser: Parser, path: Path) -> ParsingScores:
     gold = [each.tree for each in read_trees(path, Notices())]
     leaves = [list(leaves_of(tree)) for tree in gold]
     with progress("Parsing", len(gold), "sentences") as advance:
-        found = parser([[leaf.word for leaf in each] for each in leaves], advance, path=path)
-    trees = [each for each in found if each is not None]  # no sentence of a file of trees is empty
+        parsed = parser([[leaf.word for leaf in each] for each in leaves], advance, path=path)
+    trees = [each for each in parsed if each is not None]  # no sentence of a file of trees is empty
     tags = [[leaf.tag for leaf in each] for each in leaves]
     truth = [brackets_of(tree, of_words) for tree, of_words in zip(gold, tags, strict=True)]
     guess = [brackets_of(each.tree, of_words) for each, of_words in zip(trees, tags, strict=True)]

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from structattn.settings.evaluation import EvaluationSettings
 from structattn.support.errors import UsageError
-from structattn.tasks.loaded import TEXTS, LoadedRun, Prediction
+from structattn.tasks.loaded import TEXTS, LoadedRun, Prediction, Predictor
 from structattn.tasks.parsing.prepare import TREE_TAGS
-from structattn.tasks.parsing.trees import Repaired, bracketed, repair
+from structattn.tasks.parsing.trees import Repaired, Tags, bracketed, repair
 from structattn.tasks.translation.predict import SOURCE_LINES, Translator
 from structattn.tasks.translation.translators import make_translator
 
@@ -21,13 +21,10 @@ def treebank_words(line: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Parser:
-    """Parses sentences; every tree has exactly the words of its sentence.
-
-    Args:
-        translator: of a run that was trained on trees.
-    """
+    """Parses sentences; every tree has exactly the words of its sentence."""
 
     translator: Translator
+    tags: Tags
 
     def __call__(
         self,
@@ -38,65 +35,44 @@ class Parser:
     ) -> list[Repaired | None]:
         """Return the best tree of each sentence; None for a sentence without words.
 
-        Args:
-            sentences: words, none of them with spaces.
-            advance: called with the number of sentences that have been parsed since.
-            first: the number of the first line, for messages.
-            path: of the file, for messages.
-
         Raises:
             DataError: a sentence cannot be encoded or is too long for the model.
         """
-        found = self.translator([" ".join(words) for words in sentences], 1, advance, first, paths=(path, path))
+        translations = self.translator([" ".join(words) for words in sentences], 1, advance, first, paths=(path, path))
         return [
-            repair([symbol for symbol in best[0].text.split(" ") if symbol] if best else [], words) if words else None
-            for words, best in zip(sentences, found, strict=True)
+            repair([symbol for symbol in best[0].text.split(" ") if symbol] if best else [], words, self.tags)
+            if words
+            else None
+            for words, best in zip(sentences, translations, strict=True)
         ]
 
 
 def make_parser(run: LoadedRun, how: EvaluationSettings | None = None) -> Parser:
     """Return a parser with the model of a run.
 
-    Args:
-        run: trained on trees.
-        how: beam search and length limits; by default the evaluation settings of the run.
-
     Raises:
         UsageError: the run was not trained on trees.
     """
     if TREE_TAGS not in run.prepared.header.extra:
         raise UsageError(f"{run.run_dir}: was not trained on trees; see `structattn prepare trees`")
-    return Parser(make_translator([run], how))
+    return Parser(make_translator([run], how), run.prepared.header.extra[TREE_TAGS])
 
 
-def make_predictor(run: LoadedRun, batch_size: int = 64) -> "TreePredictor":
+def make_predictor(run: LoadedRun, batch_size: int = 64) -> Predictor:
     """Return a predictor of bracketed trees with the model of a run."""
-    return TreePredictor(make_parser(run), batch_size)
+    parser = make_parser(run)
+    parser = replace(parser, translator=replace(parser.translator, batch_size=batch_size))
 
-
-@dataclass(frozen=True)
-class TreePredictor:
-    """Parses sentences.
-
-    Args:
-        parser: of the run.
-        batch_size: the maximum number of sentences of a batch.
-    """
-
-    parser: Parser
-    batch_size: int = 64
-
-    def __call__(
-        self,
+    def predict(
         inputs: Sequence[str],
         first: int = 1,
         path: Path = TEXTS,
         advance: Callable[[int], object] = lambda count: None,
     ) -> list[Prediction]:
-        """Return the answer to each input; see ``Predictor``."""
-        parser = replace(self.parser, translator=replace(self.parser.translator, batch_size=self.batch_size))
         trees = parser([treebank_words(line) for line in inputs], advance, first, path)
         return [
             Prediction("") if tree is None else Prediction(bracketed(tree.tree), repaired=tree.malformed)
             for tree in trees
         ]
+
+    return predict

@@ -2,7 +2,7 @@
 
 | input                                                | outcome                                           |
 |------------------------------------------------------|---------------------------------------------------|
-| what ``data.text.reading`` refuses                   | refused with file, line and byte column           |
+| what ``text.reading`` refuses                        | refused with file, line and byte column           |
 | a bracket too many or too few, text outside a tree   | refused with file and line                        |
 | a constituent without children, a leaf without word  | refused with file and line                        |
 | words among constituents, ``(NP the (NN cat))``      | refused with file and line                        |
@@ -49,10 +49,6 @@ class _Open:
 def read_trees(path: Path, notices: Notices) -> Iterator[NumberedTree]:
     """Read the trees of a file, simplified.
 
-    Args:
-        path: the file; ``.gz`` is decompressed.
-        notices: collects notices of reading.
-
     Raises:
         DataError: something is malformed; the message gives file, line and reason.
     """
@@ -98,8 +94,8 @@ def _closed(bracket: _Open, path: Path, line: int) -> Tree | Leaf:
         return Leaf(*symbols)
     if children and len(symbols) <= 1:
         return Tree("".join(symbols), children)
-    found = f"a bracket of {len(symbols)} symbols ({' '.join(symbols):.60}) and {len(children)} brackets"
-    raise DataError(path, f"{found}; expected (TAG word) or (LABEL (...) ...)", line)
+    given = f"a bracket of {len(symbols)} symbols ({' '.join(symbols):.60}) and {len(children)} brackets"
+    raise DataError(path, f"{given}; expected (TAG word) or (LABEL (...) ...)", line)
 
 
 TREE_TAGS: Final = "tree_tags"

@@ -20,9 +20,9 @@ Scored = Sequence[tuple[Run, LineStyle, Mapping[str, Any]]]
 
 def parsing_sections(runs: Sequence[tuple[Run, LineStyle]]) -> Markup:
     """Return a table for each file of trees that runs were scored on; empty if there is none."""
-    found = [(run, style, scores) for run, style in runs for scores in run.analyses_of_kind("parsing")]
-    names = list(dict.fromkeys(scores["name"] for *_, scores in found))
-    return joined(*[_section(name, [each for each in found if each[2]["name"] == name]) for name in names])
+    scored = [(run, style, scores) for run, style in runs for scores in run.analyses_of_kind("parsing")]
+    names = list(dict.fromkeys(scores["name"] for *_, scores in scored))
+    return joined(*[_section(name, [each for each in scored if each[2]["name"] == name]) for name in names])
 
 
 def _section(name: str, scored: Scored) -> Markup:

@@ -5,6 +5,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, Union
 
+from structattn.text.tokenization.vocabulary import UNKNOWN_SYMBOL
+
 MAX_DEPTH: Final = 100
 """Trees are at most this deep, so that functions may recurse; those of natural language are below 50."""
 
@@ -57,11 +59,11 @@ def simplify(tree: Tree) -> Tree | None:
     ``|`` (``NP-SBJ-1`` becomes ``NP``). A root ``TOP``, ``ROOT``, ``S1`` or without label gives way to its only
     constituent, and is called ``TOP`` if it has several children.
     """
-    found = _without_traces(tree)
-    if not isinstance(found, Tree) or found.label not in TOP_LABELS:
-        return found if isinstance(found, Tree) else None
-    only = found.children[0] if len(found.children) == 1 else None
-    return only if isinstance(only, Tree) else Tree(TOP, found.children)
+    kept = _without_traces(tree)
+    if not isinstance(kept, Tree) or kept.label not in TOP_LABELS:
+        return kept if isinstance(kept, Tree) else None
+    only = kept.children[0] if len(kept.children) == 1 else None
+    return only if isinstance(only, Tree) else Tree(TOP, kept.children)
 
 
 def _without_traces(tree: Tree | Leaf) -> Tree | Leaf | None:
@@ -89,10 +91,10 @@ def brackets_of(tree: Tree, tags: Sequence[str]) -> list[Span]:
     """
     kept = [tag not in DELETED_TAGS for tag in tags]
     positions = [sum(kept[:n]) for n in range(len(kept) + 1)]
-    found = list(_spans(tree, 0))
-    if not found or found[-1][2] != len(tags):
-        raise ValueError(f"a tree of {found[-1][2] if found else 0} words with {len(tags)} tags; expected equally many")
-    moved = [(EQUAL_LABELS.get(label, label), positions[start], positions[end]) for label, start, end in found]
+    spans = list(_spans(tree, 0))
+    if not spans or spans[-1][2] != len(tags):
+        raise ValueError(f"a tree of {spans[-1][2] if spans else 0} words with {len(tags)} tags; expected equally many")
+    moved = [(EQUAL_LABELS.get(label, label), positions[start], positions[end]) for label, start, end in spans]
     return [(label, start, end) for label, start, end in moved if start < end and label not in TOP_LABELS]
 
 
@@ -112,10 +114,7 @@ def _spans(tree: Tree, start: int) -> Iterator[Span]:
 def branching_brackets(tags: Sequence[str], direction: Literal["right", "left"], label: str) -> list[Span]:
     """Return the brackets of a binary tree that branches to one side, over the words that are not deleted.
 
-    Args:
-        tags: the part-of-speech tag of each word.
-        direction: ``right``: (a (b (c d))); ``left``: (((a b) c) d).
-        label: of every constituent.
+    To the right, that is (a (b (c d))); to the left (((a b) c) d). Every constituent has the same label.
     """
     count = sum(tag not in DELETED_TAGS for tag in tags)
     if count == 1:
@@ -156,6 +155,9 @@ class Repaired:
     malformed: bool
 
 
+_NO_TAGS: Final = frozenset({UNKNOWN_SYMBOL, "(", ")"})
+
+
 @dataclass
 class _Open:
     """A constituent that is not closed yet."""
@@ -169,6 +171,7 @@ class _Builder:
     """Builds a tree from left to right; the first of ``stack`` is the root that joins what stands outside brackets."""
 
     words: Iterator[str]
+    tags: Tags
     stack: list[_Open] = field(default_factory=lambda: [_Open(TOP)])
     malformed: bool = False
 
@@ -196,11 +199,11 @@ class _Builder:
             self.close_to(depth)
 
     def _add_word(self, tag: str) -> None:
-        word = next(self.words, None)
-        if word is None:
+        word, is_tag = next(self.words, None), tag not in _NO_TAGS and (self.tags == "kept" or tag == NORMALIZED)
+        if word is None or not is_tag:
             self.malformed = True
-        else:
-            self.stack[-1].children.append(Leaf(tag, word))
+        if word is not None:
+            self.stack[-1].children.append(Leaf(tag if is_tag else NORMALIZED, word))
 
     def close_to(self, depth: int) -> None:
         """Close all constituents from this depth on; those without words are dropped."""
@@ -212,26 +215,23 @@ class _Builder:
                 self.malformed = True
 
 
-def repair(symbols: Sequence[str], words: Sequence[str]) -> Repaired:
+def repair(symbols: Sequence[str], words: Sequence[str], tags: Tags = "kept") -> Repaired:
     """Return the tree of a sequence of symbols over given words, however malformed the sequence is.
 
     - A closing bracket closes the innermost constituent with its label, and those inside; without one it is dropped.
     - Constituents that are open at the end are closed; those without words are dropped.
     - Symbols of words beyond the number of words are dropped; words beyond the symbols are added at the end, to the
       constituent that is open then, otherwise to the root.
+    - Any other symbol stands for a word: <unk>, a bare bracket, and a tag other than XX where ``tags`` are normalized.
     - Several constituents without a common root are joined under ``TOP``.
     - Brackets nested deeper than ``MAX_DEPTH`` are dropped.
-
-    Args:
-        symbols: such as those of ``linearize``.
-        words: of the sentence, at least one.
 
     Raises:
         ValueError: there are no words.
     """
     if not words:
         raise ValueError("no words; expected at least one")
-    builder = _Builder(iter(words))
+    builder = _Builder(iter(words), tags)
     for symbol in symbols:
         builder.add(symbol)
     if len(builder.stack) > 1:

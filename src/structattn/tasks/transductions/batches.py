@@ -81,14 +81,7 @@ def _column(x: Ids, token: int) -> Ids:
 
 @dataclass(frozen=True)
 class TransductionData:
-    """A transduction with its vocabulary and its training lengths.
-
-    Args:
-        task: the transduction.
-        vocabulary: the vocabulary of the prepared folder.
-        lengths: minimum and maximum length of x in training.
-        seed: the seed of the training pairs.
-    """
+    """A transduction with its vocabulary, the least and greatest length of x in training, and the seed of its pairs."""
 
     task: Transduction
     vocabulary: Vocabulary
@@ -108,10 +101,6 @@ class TransductionData:
 
 def transduction_data(prepared: PreparedFolder, seed: int) -> TransductionData:
     """Return the transduction of a prepared folder.
-
-    Args:
-        prepared: the folder.
-        seed: the seed of the run, which determines the training pairs.
 
     Raises:
         DataError: the folder is of another kind, or its vocabulary is not that of the transduction.

@@ -126,8 +126,8 @@ def num_correct_greedy(model: nn.Module, task: Transduction, vocabulary: Vocabul
     This is how the code behind the published autoregressive numbers scores (Li et al. 2024). Cost: see
     ``greedy_outputs``.
     """
-    found = greedy_outputs(model, vocabulary, x, y.shape[1])
-    return int(((found == y) & scored_positions(task, vocabulary, y)).sum())
+    outputs = greedy_outputs(model, vocabulary, x, y.shape[1])
+    return int(((outputs == y) & scored_positions(task, vocabulary, y)).sum())
 
 
 @torch.no_grad()
@@ -140,8 +140,8 @@ def greedy_outputs(model: nn.Module, vocabulary: Vocabulary, x: Ids, count: int)
     first = np.zeros((len(x), 1), dtype=np.int64)  # of y, and not an input
     prompt = batch_of(x, first, vocabulary, "autoregressive").inputs.to(device)
     by_steps = isinstance(model, CausalModel) and not _counts_backwards(model)
-    found = (_greedy_by_steps if by_steps else _greedy_by_forward)(model, prompt, count)  # type: ignore[arg-type]  # checked
-    return np.asarray(found.cpu().numpy(), dtype=np.int64)
+    outputs = (_greedy_by_steps if by_steps else _greedy_by_forward)(model, prompt, count)  # type: ignore[arg-type]  # checked
+    return np.asarray(outputs.cpu().numpy(), dtype=np.int64)
 
 
 def _counts_backwards(model: nn.Module) -> bool:
@@ -170,13 +170,7 @@ def _greedy_by_forward(model: nn.Module, prompt: Int[Tensor, "pairs prompt"], co
 
 
 def transduction_scores(run: LoadedRun, split: str, batch_tokens: int) -> SplitScores:
-    """Score a run of a transduction task on a split, with active dropout if its evaluation settings say so.
-
-    Args:
-        run: the trained run.
-        split: the name of the split.
-        batch_tokens: the approximate number of tokens of a batch.
-    """
+    """Score a run of a transduction task on a split, with active dropout if its evaluation settings say so."""
     form = form_of(run.settings)
     pairs = list(stored_pairs(run.prepared, split))
     with _mode(run, split), progress(f"Scoring {split}", len(pairs), "lengths") as advance:
@@ -194,8 +188,6 @@ def transduction_scores(run: LoadedRun, split: str, batch_tokens: int) -> SplitS
         num_tokens=num_tokens,
         cross_entropy=cross_entropy,
         perplexity=perplexity(cross_entropy),
-        lower_bound=None,
-        cross_entropy_difference=None,
         by_length=tuple(by_length),
         accuracy=fmean(score.accuracy for score in by_length if score.accuracy is not None),
         accuracy_greedy=fmean(greedy) if greedy else None,
@@ -225,8 +217,6 @@ def _length_score(
         length=x.shape[1],
         num_sequences=len(x),
         cross_entropy=sum(each.loss_sum for each in counts) / y.size,
-        lower_bound=None,
-        cross_entropy_difference=None,
         accuracy=fraction_correct(sum(each.num_correct for each in counts), num_scored),
         accuracy_greedy=greedy,
     )

@@ -37,10 +37,6 @@ class TransductionPredictor:
     """Predicts the outputs of a transduction, each symbol the most probable one.
 
     A model that predicts symbol by symbol is given its own symbols.
-
-    Args:
-        run: of a transduction.
-        batch_size: the maximum number of inputs of a batch, which have equal lengths.
     """
 
     run: LoadedRun

@@ -44,11 +44,6 @@ def expression(length: int, operators: tuple[int, ...], generator: Generator) ->
 
     One symbol is a digit, two are "-d", three "(d)", four "(-d)"; more are "(left op right)" with the length of left
     uniform over 1 to length - 4. The loop is iterative, so long expressions need no deep recursion.
-
-    Args:
-        length: the number of symbols.
-        operators: the operators that may occur.
-        generator: draws the expression.
     """
     symbols: list[int] = []
     values: list[int] = []

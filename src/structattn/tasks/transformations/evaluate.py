@@ -14,7 +14,7 @@ from structattn.support.errors import DataError
 from structattn.tasks.language_modeling.evaluate import language_modeling_scores
 from structattn.tasks.loaded import LoadedRun
 from structattn.tasks.scores import SplitScores, TransformationScores
-from structattn.tasks.transformations.predict import Answerer, LogProbs, language_model_answers, pair_answers
+from structattn.tasks.transformations.predict import LogProbs, ModelAnswers, language_model_answers, pair_answers
 from structattn.tasks.transformations.rules import (
     MODIFIERS,
     TRANSFORMATIONS,
@@ -84,23 +84,22 @@ class _Outcome:
     samples: Sequence[Words]
 
 
-def score_answers(task: Transformation, pairs: Sequence[Pair], answers: Answerer) -> dict[str, TransformationScores]:
+def score_answers(
+    task: Transformation, pairs: Sequence[Pair], answers: ModelAnswers
+) -> dict[str, TransformationScores]:
     """Score a model's answers: ``all``, and each modifier of the subject that occurs -> scores.
 
-    Args:
-        task: the task.
-        pairs: sources and right targets.
-        answers: of the model; samples are only drawn for tense reinflection.
+    Samples are drawn for tense reinflection only.
     """
     wrong = [target if (target := task.wrong_target(pair.source)) != pair.target else None for pair in pairs]
     differing = [index for index, target in enumerate(wrong) if target is not None]
-    found = answers.token_log_probs([*pairs, *[Pair(pairs[i].source, wrong[i] or ()) for i in differing]])
-    of_wrong = dict(zip(differing, found[len(pairs) :], strict=True))
+    log_probs = answers.token_log_probs([*pairs, *[Pair(pairs[i].source, wrong[i] or ()) for i in differing]])
+    of_wrong = dict(zip(differing, log_probs[len(pairs) :], strict=True))
     outputs = answers.greedy([pair.source for pair in pairs])
     drawn = answers.samples([pairs[i].source for i in differing]) if task.name == "tense" else []
     samples = dict(zip(differing, drawn, strict=bool(drawn)))
     outcomes = [
-        _Outcome(pair, wrong[i], found[i], of_wrong.get(i), outputs[i], samples.get(i, ()))
+        _Outcome(pair, wrong[i], log_probs[i], of_wrong.get(i), outputs[i], samples.get(i, ()))
         for i, pair in enumerate(pairs)
     ]
     groups = {ALL: outcomes}

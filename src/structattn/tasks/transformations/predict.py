@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from structattn.decoding import (
 from structattn.models import EncoderDecoder, LanguageModel, MaskedLanguageModel, RecurrentLanguageModel
 from structattn.models.mode import evaluating
 from structattn.settings.embeddings import max_positions
-from structattn.support.errors import UsageError
+from structattn.support.errors import DataError, UsageError
 from structattn.support.progress import progress
 from structattn.support.seeds import derived_seed
 from structattn.support.special_tokens import BOS
@@ -30,7 +30,7 @@ from structattn.tasks.language_modeling.generator import GenerationSettings, Tex
 from structattn.tasks.language_modeling.prompts import TextEncoder
 from structattn.tasks.loaded import TEXTS, LoadedRun, Prediction, Predictor
 from structattn.tasks.losses import token_losses
-from structattn.tasks.transformations.rules import Pair, Words
+from structattn.tasks.transformations.rules import TRANSFORMATIONS, Pair, Words
 from structattn.tasks.translation.pairs import EncodedPair, PairEncoder
 from structattn.tasks.translation.predictions import predictions, spelled_source, translation_model
 from structattn.tasks.translation.translators import make_translator
@@ -45,19 +45,6 @@ _BATCH_TOKENS: Final = 8192
 LogProbs = Float64[np.ndarray, " tokens"]
 
 
-class Answerer(Protocol):
-    """A model that answers sources."""
-
-    def token_log_probs(self, pairs: Sequence[Pair]) -> list[LogProbs]:
-        """Return log p of each word of each target, and of <eos>, given the source and the words before."""
-
-    def greedy(self, sources: Sequence[Words]) -> list[Words]:
-        """Return the greedy output for each source, without <eos>; at most ``MAX_OUTPUT`` words."""
-
-    def samples(self, sources: Sequence[Words]) -> list[list[Words]]:
-        """Return ``SAMPLES`` outputs for each source, of at most ``MAX_SAMPLE`` words."""
-
-
 @dataclass(frozen=True)
 class ModelAnswers:
     """Answers of the model of a run.
@@ -68,7 +55,7 @@ class ModelAnswers:
         split: the name of the split, for progress bars and the seed of samples.
         start: returns the start of decoding for sources of equal length.
         room: returns the number of output tokens for which the model has positions after a source.
-        log_probs: see ``Answerer``.
+        token_log_probs: returns log p of each word of each target, and of <eos>, given the source and the words before.
     """
 
     model: LanguageModel | RecurrentLanguageModel | EncoderDecoder
@@ -76,14 +63,10 @@ class ModelAnswers:
     split: str
     start: Callable[[Sequence[Words]], DecodingStart]
     room: Callable[[Words], int]
-    log_probs: Callable[[Sequence[Pair]], list[LogProbs]]
-
-    def token_log_probs(self, pairs: Sequence[Pair]) -> list[LogProbs]:
-        """Return log p of each word of each target; see ``Answerer``."""
-        return self.log_probs(pairs)
+    token_log_probs: Callable[[Sequence[Pair]], list[LogProbs]]
 
     def greedy(self, sources: Sequence[Words]) -> list[Words]:
-        """Return the greedy outputs; see ``Answerer``."""
+        """Return the greedy output for each source, without <eos>; at most ``MAX_OUTPUT`` words."""
 
         def search(start: DecodingStart, batch: Sequence[Words]) -> list[Hypothesis]:
             return greedy_search(self.model, start, min(MAX_OUTPUT, self.room(batch[0])))
@@ -91,7 +74,7 @@ class ModelAnswers:
         return self._decoded(sources, search, "Decoding")
 
     def samples(self, sources: Sequence[Words]) -> list[list[Words]]:
-        """Return samples; see ``Answerer``. They are a function of the split and of the sources."""
+        """Return ``SAMPLES`` outputs of at most ``MAX_SAMPLE`` words for each source, given the split."""
         repeated = [source for source in sources for _ in range(SAMPLES)]
 
         def draw(start: DecodingStart, batch: Sequence[Words]) -> list[Hypothesis]:
@@ -106,16 +89,16 @@ class ModelAnswers:
         self, sources: Sequence[Words], decode: Callable[[DecodingStart, Sequence[Words]], list[Hypothesis]], what: str
     ) -> list[Words]:
         """Decode sources of equal length together."""
-        found: dict[int, Words] = {}
+        outputs: dict[int, Words] = {}
         plan = sequence_batches([len(source) for source in sources], _ROWS, seed=0, epoch=None)
         with evaluating(self.model), progress(f"{what} {self.split}", len(sources), "sources") as advance:
             for indices in plan:
                 batch = [sources[index] for index in indices]
                 hypotheses = decode(self.start(batch), batch)
                 words = (tuple(self.symbols[token] for token in each.text) for each in hypotheses)
-                found |= zip(indices.tolist(), words, strict=True)
+                outputs |= zip(indices.tolist(), words, strict=True)
                 advance(len(batch))
-        return [found[index] for index in range(len(sources))]
+        return [outputs[index] for index in range(len(sources))]
 
 
 def language_model_answers(run: LoadedRun, split: str) -> ModelAnswers:
@@ -156,8 +139,8 @@ def pair_answers(run: LoadedRun, split: str) -> ModelAnswers:
 
     @torch.no_grad()
     def of_batch(pairs: list[EncodedPair]) -> list[LogProbs]:
-        found = predictions(model, encoder.batch(pairs))
-        losses = token_losses(found.logits, found.classes).double().cpu().numpy()
+        predicted = predictions(model, encoder.batch(pairs))
+        losses = token_losses(predicted.logits, predicted.classes).double().cpu().numpy()
         return [-row[: len(pair.target) + 1] for row, pair in zip(losses, pairs, strict=True)]
 
     def log_probs(pairs: Sequence[Pair]) -> list[LogProbs]:
@@ -171,57 +154,46 @@ def pair_answers(run: LoadedRun, split: str) -> ModelAnswers:
 
 def make_predictor(run: LoadedRun, batch_size: int = 64) -> Predictor:
     """Return a predictor of transformed sentences: a language model continues a sentence, others translate it."""
-    if run.prepared.parallel_sides is not None:
-        return TransformationPredictor(run, batch_size)
-    greedy = GenerationSettings(temperature=0, max_length=MAX_OUTPUT, batch_size=batch_size)
-    return ContinuationPredictor(TextGenerator(TextEncoder(run), greedy))
+    answer = _continuing(run, batch_size) if run.prepared.parallel_sides is None else _translating(run, batch_size)
+    task = TRANSFORMATIONS[run.prepared.header.extra["transformation"]]
 
-
-@dataclass(frozen=True)
-class ContinuationPredictor:
-    """Continues a sentence with its transformation, word by word, as a language model.
-
-    Args:
-        generator: takes the most probable token at each step.
-    """
-
-    generator: TextGenerator
-
-    def __call__(
-        self,
+    def predict(
         inputs: Sequence[str],
         first: int = 1,
         path: Path = TEXTS,
         advance: Callable[[int], object] = lambda count: None,
     ) -> list[Prediction]:
-        """Return the answer to each input; see ``Predictor``."""
-        generated = self.generator(inputs, first, path, advance)
+        for number, line in enumerate(inputs, start=first):
+            if line.split() and line.split()[-1] not in (task.copy_word, task.change_word):
+                expected = f"expected a sentence and at its end the task word {task.copy_word} or {task.change_word}"
+                raise DataError(path, f"{line!r:.60}: {expected}", number)
+        answers = answer(inputs, first, path, advance)
+        return [each if line.split() else Prediction("") for line, each in zip(inputs, answers, strict=True)]
+
+    return predict
+
+
+_Answer = Callable[[Sequence[str], int, Path, Callable[[int], object]], list[Prediction]]
+
+
+def _continuing(run: LoadedRun, batch_size: int) -> _Answer:
+    greedy = GenerationSettings(temperature=0, max_length=MAX_OUTPUT, batch_size=batch_size)
+    generator = TextGenerator(TextEncoder(run), greedy)
+
+    def answer(inputs: Sequence[str], *how: Any) -> list[Prediction]:
         return [
             Prediction(" ".join(each.text.split(" ")[len(line.split()) :]), each.log_probability)
-            for line, (each,) in zip(inputs, generated, strict=True)
+            for line, (each,) in zip(inputs, generator(inputs, *how), strict=True)
         ]
 
+    return answer
 
-@dataclass(frozen=True)
-class TransformationPredictor:
-    """Translates a sentence into its transformation.
 
-    Args:
-        run: of a translation model.
-        batch_size: the maximum number of inputs of a batch.
-    """
+def _translating(run: LoadedRun, batch_size: int) -> _Answer:
+    translator = replace(make_translator([run]), batch_size=batch_size)
 
-    run: LoadedRun
-    batch_size: int = 64
-
-    def __call__(
-        self,
-        inputs: Sequence[str],
-        first: int = 1,
-        path: Path = TEXTS,
-        advance: Callable[[int], object] = lambda count: None,
-    ) -> list[Prediction]:
-        """Return the answer to each input; see ``Predictor``."""
-        translator = replace(make_translator([self.run]), batch_size=self.batch_size)
+    def answer(inputs: Sequence[str], first: int, path: Path, advance: Callable[[int], object]) -> list[Prediction]:
         translations = translator(inputs, 1, advance, first, paths=(path, path))
         return [Prediction(best[0].text, best[0].log_probability) if best else Prediction("") for best in translations]
+
+    return answer

@@ -28,13 +28,9 @@ _PUBLISHED_NAMES: Final = {"valid": "dev", "test": "test", GENERALIZATION: "gen"
 
 @dataclass(frozen=True)
 class TransformationSizes:
-    """Numbers of pairs; the defaults are those of McCoy et al. (2020).
+    """Numbers of pairs of each split; the defaults are those of McCoy et al. (2020).
 
-    Args:
-        train: of the training set.
-        valid: of the validation set; unused with published files, as are the others.
-        test: of the test set.
-        gen: of the generalisation set.
+    With published files only that of ``train`` is used.
 
     Raises:
         UsageError: a number is below 1.

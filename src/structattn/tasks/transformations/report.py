@@ -70,11 +70,13 @@ def transformation_sections(runs: Sequence[tuple[Run, LineStyle]]) -> Markup:
 
 
 def _section(runs: Sequence[tuple[Run, LineStyle]], split: str) -> Markup:
-    scored = [(run, style, found) for run, style in runs if (found := run.scores.get(split, {}).get("transformation"))]
+    scored = [
+        (run, style, groups) for run, style in runs if (groups := run.scores.get(split, {}).get("transformation"))
+    ]
     if not scored:
         return Markup("")
     every = {
-        f"{number} {group}": scores for number, (*_, found) in enumerate(scored) for group, scores in found.items()
+        f"{number} {group}": scores for number, (*_, groups) in enumerate(scored) for group, scores in groups.items()
     }
     head = [tag("th", "run"), tag("th", "subject"), *[tag("th", each, class_="number") for each in headings(every)]]
     rows = [
@@ -83,8 +85,8 @@ def _section(runs: Sequence[tuple[Run, LineStyle]], split: str) -> Markup:
             tag("td", group),
             *[tag("td", cell, class_="number") for cell in cells(every, scores)],
         ]
-        for run, style, found in scored
-        for group, scores in found.items()
+        for run, style, groups in scored
+        for group, scores in groups.items()
     ]
     title = tag("h3", f"Hierarchical and linear generalisation: {split}")
     return joined(title, table([tag("tr", *head)], rows), tag("p", CAPTION, class_="note"))

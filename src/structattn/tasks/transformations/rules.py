@@ -159,10 +159,10 @@ def agree_recent(words: Words) -> Words:
 
 
 def _reinflected(words: Words, agreements: Sequence[tuple[int, int]]) -> Words:
-    found = list(words)
+    changed = list(words)
     for verb, noun in agreements:
-        found[verb] = present(BASE[words[verb]], NUMBER[words[noun]])
-    return tuple(found)
+        changed[verb] = present(BASE[words[verb]], NUMBER[words[noun]])
+    return tuple(changed)
 
 
 class Pair(NamedTuple):

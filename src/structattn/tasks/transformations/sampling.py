@@ -36,12 +36,7 @@ INTRANSITIVE_VERB: Final = "intransitive"
 
 @dataclass(frozen=True)
 class Weights:
-    """Relative frequencies of sentence shapes.
-
-    Args:
-        subject: modifier of the subject -> weight.
-        verb_phrase: ``intransitive``, or the modifier of the object -> weight.
-    """
+    """Relative frequencies of sentence shapes."""
 
     subject: Mapping[str, float]
     verb_phrase: Mapping[str, float]
@@ -138,12 +133,7 @@ def ambiguous_pairs(task: Transformation, generator: np.random.Generator, seen: 
 
     Withheld are questions of sentences whose subject has a relative clause, and sentences whose verbs the rules
     reinflect differently. Repetitions are dropped: of a source (question), or of a sentence under either task word
-    (tense).
-
-    Args:
-        task: the task.
-        generator: the source of randomness.
-        seen: what may not occur; what is drawn is added.
+    (tense), and what is in ``seen``, to which all that is drawn is added.
     """
     sampler = SentenceSampler(generator, WEIGHTS[task.name], task.has_auxiliaries)
     while True:

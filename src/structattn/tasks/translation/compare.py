@@ -26,13 +26,7 @@ Values = Float[np.ndarray, " sentences"]
 
 @dataclass(frozen=True)
 class Bin:
-    """A bin of sentences.
-
-    Args:
-        low: the minimum of their values.
-        high: the maximum of their values.
-        members: the indices of the sentences.
-    """
+    """A bin of sentences."""
 
     low: float
     high: float
@@ -58,8 +52,8 @@ BINNINGS: Mapping[str, Callable[[Values], list[Bin]]] = MappingProxyType(
 def _split_at(values: Values, edges: NDArray[np.float64]) -> list[Bin]:
     """Split at edges; a value equal to an edge belongs to the bin below it."""
     indices = np.searchsorted(edges, values, side="left")
-    found = [np.flatnonzero(indices == index) for index in np.unique(indices)]
-    return [Bin(float(values[members].min()), float(values[members].max()), members) for members in found]
+    bins = [np.flatnonzero(indices == index) for index in np.unique(indices)]
+    return [Bin(float(values[members].min()), float(values[members].max()), members) for members in bins]
 
 
 @dataclass(frozen=True)
@@ -119,9 +113,9 @@ def differences_by_bin(
     wanted = [(REFERENCE_LENGTH, "equal count", one.reference_words.astype(np.float64))]
     wanted += [(name, binning, values) for name, values in (numbers or {}).items() for binning in BINNINGS]
     return [
-        _difference(one, two, attribute, binning, found, samples)
+        _difference(one, two, attribute, binning, each, samples)
         for attribute, binning, values in wanted
-        for found in BINNINGS[binning](_require_one_per_sentence(values, len(references), attribute))
+        for each in BINNINGS[binning](_require_one_per_sentence(values, len(references), attribute))
     ]
 
 
@@ -132,16 +126,16 @@ def _require_one_per_sentence(values: Values, sentences: int, attribute: str) ->
 
 
 def _difference(
-    one: BleuStatistics, two: BleuStatistics, attribute: str, binning: str, found: Bin, samples: int
+    one: BleuStatistics, two: BleuStatistics, attribute: str, binning: str, of_bin: Bin, samples: int
 ) -> BinDifference:
-    base, other = (BleuStatistics(each.counts[found.members]) for each in (one, two))
-    every = np.ones(len(found.members), dtype=np.int64)
-    counts = _bootstrap_counts(len(found.members), samples)
+    base, other = (BleuStatistics(each.counts[of_bin.members]) for each in (one, two))
+    every = np.ones(len(of_bin.members), dtype=np.int64)
+    counts = _bootstrap_counts(len(of_bin.members), samples)
     spread: Float[np.ndarray, " samples"] = other.resampled(counts) - base.resampled(counts)
     lower, upper = np.quantile(spread, (0.025, 0.975)).tolist()
     values = base.bleu(every), other.bleu(every)
     return BinDifference(
-        attribute, binning, found.low, found.high, len(found.members), *values, values[1] - values[0], lower, upper
+        attribute, binning, of_bin.low, of_bin.high, len(of_bin.members), *values, values[1] - values[0], lower, upper
     )
 
 
@@ -240,16 +234,20 @@ def _off_diagonality(folder: Path, split: str, sentences: int) -> dict[str, Valu
         return {}
     try:
         kept = read_json(path, "analysis")["off_diagonality"]
-        found = {f"off-diagonality, {kind}": np.array(values, np.float64) for kind, values in kept.items()}
+        numbers = {f"off-diagonality, {kind}": np.array(values, np.float64) for kind, values in kept.items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(path, f"expected the off-diagonality of each sentence: {error!r}") from None
-    for values in found.values():
+    for values in numbers.values():
         if values.shape != (sentences,):
             raise DataError(
                 path, f"has {values.size} values for {sentences} sentences; run `structattn evaluate` again"
             )
-    return found
+    return numbers
 
 
 def _prepared(folder: Path, data: Path | None) -> PreparedFolder:
-    return open_prepared(data or existing_run(folder).read_settings().data)
+    settings = existing_run(folder).read_settings()
+    if settings.task != "translation":
+        expected = "expected all runs to have language_modeling, or all translation"
+        raise UsageError(f"{folder}: has task {settings.task!r}; {expected}")
+    return open_prepared(data or settings.data)

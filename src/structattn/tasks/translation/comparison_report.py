@@ -45,12 +45,12 @@ def comparison_sections(runs: Sequence[tuple[Run, LineStyle]], prefix: str, fold
     groups: dict[tuple[str, str, str], list[tuple[Run, LineStyle, Found]]] = {}
     notes = []
     for run, style in runs:
-        for found in run.analyses_of_kind("comparison"):
-            if _is_current(found, run, [other for other, _ in runs]):
-                of_what = found["base"], found["split"], found["translations"]["base"]
-                groups.setdefault(of_what, []).append((run, style, found))
+        for comparison in run.analyses_of_kind("comparison"):
+            if _is_current(comparison, run, [other for other, _ in runs]):
+                of_what = comparison["base"], comparison["split"], comparison["translations"]["base"]
+                groups.setdefault(of_what, []).append((run, style, comparison))
             else:
-                note = f"{run.name} or {found['base']} was evaluated again after they were compared"
+                note = f"{run.name} or {comparison['base']} was evaluated again after they were compared"
                 notes.append(tag("p", f"{note}; run structattn compare again", class_="note"))
     sections = [
         _section(*of_what[:2], compared, file_name(prefix, *_distinct_name(of_what, list(groups))), folder)
@@ -70,18 +70,20 @@ def _distinct_name(of_what: tuple[str, str, str], sections: Sequence[tuple[str, 
 def _section(
     base: str, split: str, compared: Sequence[tuple[Run, LineStyle, Found]], name: str, folder: Path
 ) -> Markup:
-    bins = [(run, style, found["bins"]) for run, style, found in compared]
+    bins = [(run, style, comparison["bins"]) for run, style, comparison in compared]
     figure = figure_element(differences_plot(bins, base, split, name), folder)
     by_kind = tag("details", tag("summary", "table of BLEU by bin"), _table(bins, base))
     return joined(tag("h3", f"Against {base} ({split})"), _whole(compared, base), figure, by_kind)
 
 
-def _is_current(found: Found, run: Run, runs: Sequence[Run]) -> bool:
+def _is_current(comparison: Found, run: Run, runs: Sequence[Run]) -> bool:
     """Whether run and base still have the compared translations; a base outside the report is not checked."""
-    compared, split = found.get("translations"), found["split"]
+    compared, split = comparison.get("translations"), comparison["split"]
     if compared is None:
         return False  # written without digests
-    bases = [now for other in runs if other.folder.resolve().name == found["base"] if (now := _digest(other, split))]
+    bases = [
+        now for other in runs if other.folder.resolve().name == comparison["base"] if (now := _digest(other, split))
+    ]
     return _digest(run, split) in (None, compared["run"]) and (not bases or compared["base"] in bases)
 
 
@@ -97,16 +99,16 @@ def _whole(compared: Sequence[tuple[Run, LineStyle, Found]], base: str) -> Marku
     rows = []
     for metric, first in compared[0][2]["whole"].items():
         texts = [f"{first['first']:.2f} ± {first['first_interval']:.2f}"]
-        texts += [_against(found["whole"][metric]) for *_, found in compared]
+        texts += [_against(comparison["whole"][metric]) for *_, comparison in compared]
         rows.append([tag("td", metric), *[tag("td", text, class_="number") for text in texts]])
-    signatures = {each["signature"] for *_, found in compared for each in found["whole"].values()}
+    signatures = {each["signature"] for *_, comparison in compared for each in comparison["whole"].values()}
     note = f"95 % intervals; p by paired bootstrap resampling. {'; '.join(sorted(signatures))}"
     return joined(table([tag("tr", *head)], rows), tag("p", note, class_="note"))
 
 
-def _against(found: Found) -> str:
-    score = f"{found['second']:.2f} ± {found['second_interval']:.2f}"
-    return f"{score} ({found['second'] - found['first']:+.2f}, p {found['p']:.3f})"
+def _against(metric: Found) -> str:
+    score = f"{metric['second']:.2f} ± {metric['second_interval']:.2f}"
+    return f"{score} ({metric['second'] - metric['first']:+.2f}, p {metric['p']:.3f})"
 
 
 def _kinds(compared: Compared) -> list[Kind]:
@@ -128,14 +130,7 @@ def _written(ends: tuple[float, float]) -> str:
 
 
 def differences_plot(compared: Compared, base: str, split: str, name: str) -> Plot:
-    """Plot differences in BLEU from a base, with a panel for each sentence attribute and kind of bins.
-
-    Args:
-        compared: runs with their styles and differences by bin.
-        base: the name of the base.
-        split: the translated split.
-        name: the name of the figure's files.
-    """
+    """Plot differences in BLEU from a base, with a panel for each sentence attribute and kind of bins."""
     kinds = _kinds(compared)
     columns = min(_COLUMNS, len(kinds))
     lines = -(-len(kinds) // columns)
@@ -187,15 +182,17 @@ def _table(compared: Compared, base: str) -> Markup:
     head += [tag("th", swatch(style), run.name, class_="number") for run, style, _ in compared]
     rows = []
     for kind in _kinds(compared):
-        bins = {_range(row): row for *_, found in compared for row in _of(found, kind)}
+        bins = {_range(row): row for *_, of_run in compared for row in _of(of_run, kind)}
         for ends, row in bins.items():
             cells = [tag("td", text) for text in (*kind, _written(ends))]
             cells += [tag("td", text, class_="number") for text in (str(row["sentences"]), f"{row['base']:.2f}")]
-            rows.append([*cells, *[_difference(_of(found, kind), ends) for *_, found in compared]])
+            rows.append([*cells, *[_difference(_of(of_run, kind), ends) for *_, of_run in compared]])
     return table([tag("tr", *head)], rows)
 
 
 def _difference(rows: Bins, ends: tuple[float, float]) -> Markup:
-    found = next((row for row in rows if _range(row) == ends), None)
-    text = MISSING if found is None else f"{found['difference']:+.2f} ({found['lower']:+.2f} to {found['upper']:+.2f})"
+    of_bin = next((row for row in rows if _range(row) == ends), None)
+    text = (
+        MISSING if of_bin is None else f"{of_bin['difference']:+.2f} ({of_bin['lower']:+.2f} to {of_bin['upper']:+.2f})"
+    )
     return tag("td", text, class_="number")

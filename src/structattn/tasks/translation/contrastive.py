@@ -24,14 +24,7 @@ from structattn.text.reading import Line, Notices, read_lines
 class Contrast:
     """A source with a correct and an incorrect translation, of which a model should prefer the correct one.
 
-    Args:
-        source: the source line.
-        reference: its translation.
-        contrastive: the same with an error.
-        kind: the type of the error.
-        distance: the number of words between the two that must agree, if stated.
-        path: the file.
-        line: the line at which the pair begins, counted from 1.
+    ``kind`` is that of the error, ``distance`` the number of words between the two that must agree, if it is stated.
     """
 
     source: str
@@ -53,13 +46,13 @@ def read_lingeval97(path: Path, notices: Notices) -> list[Contrast]:
     Cost: memory of the whole file.
 
     Raises:
-        DataError: see the table above.
+        DataError: the file is not a list of such entries.
     """
     text = "\n".join(line.text for line in read_lines(path, notices))
-    found = [contrast for line, entry in _entries(path, text) for contrast in _parse_entry(path, line, entry)]
-    if not found:
+    contrasts = [contrast for line, entry in _entries(path, text) for contrast in _parse_entry(path, line, entry)]
+    if not contrasts:
         raise DataError(path, "holds no contrastive translations")
-    return found
+    return contrasts
 
 
 def _entries(path: Path, text: str) -> Iterator[tuple[int, Any]]:
@@ -87,8 +80,8 @@ def _entries(path: Path, text: str) -> Iterator[tuple[int, Any]]:
 
 
 def _skip_blanks(text: str, position: int) -> int:
-    found = _BLANK.match(text, position)
-    return position if found is None else found.end()
+    blanks = _BLANK.match(text, position)
+    return position if blanks is None else blanks.end()
 
 
 def _expect(path: Path, text: str, position: int, what: str) -> None:
@@ -168,11 +161,11 @@ def _read_aligned(folder: Path, notices: Notices) -> Iterator[Contrast]:
 
 
 def _find_file(folder: Path, name: str) -> Path:
-    found = sorted(folder.glob(f"{name}.*"))
-    if len(found) != 1:
-        names = ", ".join(path.name for path in found) or "none"
+    paths = sorted(folder.glob(f"{name}.*"))
+    if len(paths) != 1:
+        names = ", ".join(path.name for path in paths) or "none"
         raise DataError(folder, f"expected one file {name}.*, found {names}")
-    return found[0]
+    return paths[0]
 
 
 def _texts(paths: list[Path], rows: tuple[Line | None, ...]) -> list[str]:
@@ -232,8 +225,8 @@ def contrastive_negative_log_likelihoods(
     ]
     distinct = list(dict.fromkeys(encoded))
     with progress("Scoring translations", len(distinct), "translations") as advance:
-        found = scorer(distinct, advance)
-    values = [-each.log_probability / (each.num_tokens if per_token else 1) for each in found]
+        scores = scorer(distinct, advance)
+    values = [-each.log_probability / (each.num_tokens if per_token else 1) for each in scores]
     losses = dict(zip(distinct, values, strict=True))
     return np.array([losses[each] for each in encoded], np.float64).reshape(-1, 2)
 
@@ -241,13 +234,7 @@ def contrastive_negative_log_likelihoods(
 def contrastive_scores(
     contrasts: Sequence[Contrast], losses: Float[np.ndarray, "pairs 2"], *, per_token: bool = False
 ) -> ContrastiveScores:
-    """Return how often the reference is more likely, by type of error and by distance.
-
-    Args:
-        contrasts: the pairs.
-        losses: -log p of their two translations.
-        per_token: whether ``losses`` are per token; stored with the scores.
-    """
+    """Return how often the reference is more likely, by type of error and by distance, given -log p of both."""
     right = losses[:, 0] < losses[:, 1]
     types = _grouped([each.kind for each in contrasts], right)
     distances = {}

@@ -36,9 +36,9 @@ def contrastive_sections(runs: Sequence[tuple[Run, LineStyle]], prefix: str, fol
     """Return figures and a table for each suite that runs were evaluated on; empty if there is none."""
     groups: dict[tuple[str, str], list[tuple[Run, LineStyle, Mapping[str, Any]]]] = {}
     for run, style in runs:
-        for found in run.analyses_of_kind("contrastive"):
-            what = "per token" if found["per_token"] else "of the whole sentence"
-            groups.setdefault((found["name"], what), []).append((run, style, found))
+        for scores in run.analyses_of_kind("contrastive"):
+            what = "per token" if scores["per_token"] else "of the whole sentence"
+            groups.setdefault((scores["name"], what), []).append((run, style, scores))
     return joined(*[_section(*of_what, scored, prefix, folder) for of_what, scored in groups.items()])
 
 
@@ -50,7 +50,7 @@ def _section(name: str, what: str, scored: Scored, prefix: str, folder: Path) ->
     plots = [_types_plot(scored, file_name(*stem), caption.format(by="type of error"))]
     plots += [
         _distances_plot(scored, kind, file_name(*stem, kind), caption.format(by=f"distance in words, {kind}"))
-        for kind in _names(found["distances"] for *_, found in scored)
+        for kind in _names(scores["distances"] for *_, scores in scored)
     ]
     figures = [figure_element(plot, folder) for plot in plots]
     return joined(tag("h3", f"Contrastive pairs: {name}"), _table(scored), *figures)
@@ -58,7 +58,7 @@ def _section(name: str, what: str, scored: Scored, prefix: str, folder: Path) ->
 
 def _names(of_runs: Any) -> list[str]:
     """Return the names that occur in any run, in order of first occurrence."""
-    return list(dict.fromkeys(name for found in of_runs for name in found))
+    return list(dict.fromkeys(name for of_run in of_runs for name in of_run))
 
 
 def _ends(rows: Sequence[Mapping[str, Any]]) -> list[list[float]]:
@@ -68,15 +68,15 @@ def _ends(rows: Sequence[Mapping[str, Any]]) -> list[list[float]]:
 
 
 def _types_plot(scored: Scored, name: str, caption: str) -> Plot:
-    kinds = _names(found["types"] for *_, found in scored)
+    kinds = _names(scores["types"] for *_, scores in scored)
     with figure_style(name):
         figure = new_figure(9.0, 0.9 + len(kinds) * (0.22 + 0.13 * len(scored)))
         axes = figure.add_subplot()
         axes.axvline(50, color=LINE, linewidth=1.0, zorder=0.5)
         bars = []
-        for number, (_, style, found) in enumerate(scored):
-            shown = [kind for kind in kinds if kind in found["types"]]
-            rows, aside = [found["types"][kind] for kind in shown], _aside(number, len(scored))
+        for number, (_, style, scores) in enumerate(scored):
+            shown = [kind for kind in kinds if kind in scores["types"]]
+            rows, aside = [scores["types"][kind] for kind in shown], _aside(number, len(scored))
             places = [kinds.index(kind) + aside for kind in shown]
             values = [100 * row["value"] for row in rows]
             bars.append(
@@ -93,15 +93,15 @@ def _types_plot(scored: Scored, name: str, caption: str) -> Plot:
 def _distances_plot(scored: Scored, kind: str, name: str, caption: str) -> Plot:
     with_distances = [each for each in scored if kind in each[2]["distances"]]
     distances = sorted(
-        _names(found["distances"][kind] for *_, found in with_distances),
+        _names(scores["distances"][kind] for *_, scores in with_distances),
         key=lambda words: (">" in words, len(words), words),
     )
     with figure_style(name):
         figure = new_figure(9.0, 3.4)
         axes = figure.add_subplot()
         bars = [
-            _draw_distances(axes, found["distances"][kind], distances, style, _aside(number, len(with_distances)))
-            for number, (_, style, found) in enumerate(with_distances)
+            _draw_distances(axes, scores["distances"][kind], distances, style, _aside(number, len(with_distances)))
+            for number, (_, style, scores) in enumerate(with_distances)
         ]
         axes.set_xticks(range(len(distances)), distances)
         axes.set_xlabel("distance in words")
@@ -111,10 +111,10 @@ def _distances_plot(scored: Scored, kind: str, name: str, caption: str) -> Plot:
 
 
 def _draw_distances(
-    axes: Axes, found: Proportions, distances: list[str], style: LineStyle, aside: float
+    axes: Axes, accuracies: Proportions, distances: list[str], style: LineStyle, aside: float
 ) -> ErrorbarContainer:
-    rows = [found[distance] for distance in distances if distance in found]
-    places = [place + aside for place, distance in enumerate(distances) if distance in found]
+    rows = [accuracies[distance] for distance in distances if distance in accuracies]
+    places = [place + aside for place, distance in enumerate(distances) if distance in accuracies]
     values = [100 * row["value"] for row in rows]
     return axes.errorbar(
         places, values, yerr=np.array(_ends(rows)), color=style.color, marker=style.marker, linestyle=style.dash,
@@ -131,10 +131,10 @@ def _table(scored: Scored) -> Markup:
     head = [tag("th", "type of error"), tag("th", "pairs", class_="number")]
     head += [tag("th", swatch(style), run.name, class_="number") for run, style, _ in scored]
     rows = []
-    for kind in _names(found["types"] for *_, found in scored):
-        rows.append(_row(kind, [found["types"].get(kind) for *_, found in scored]))
-        of_runs = [found["distances"].get(kind, {}) for *_, found in scored]
-        rows += [_row(f"· distance {words}", [found.get(words) for found in of_runs]) for words in _names(of_runs)]
+    for kind in _names(of_run["types"] for *_, of_run in scored):
+        rows.append(_row(kind, [of_run["types"].get(kind) for *_, of_run in scored]))
+        of_runs = [of_run["distances"].get(kind, {}) for *_, of_run in scored]
+        rows += [_row(f"· distance {words}", [of_run.get(words) for of_run in of_runs]) for words in _names(of_runs)]
     return table([tag("tr", *head)], rows)
 
 

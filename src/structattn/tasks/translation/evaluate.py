@@ -39,9 +39,6 @@ def translation_scores(run: LoadedRun, split: str, batch_tokens: int) -> SplitSc
         num_tokens=scores.num_tokens,
         cross_entropy=scores.cross_entropy,
         perplexity=scores.perplexity,
-        lower_bound=None,
-        cross_entropy_difference=None,
-        by_length=(),
         translation=corpus_scores(hypotheses, references, tokenizer=tokenizer),
         translation_alternatives={
             way: corpus_scores(
@@ -64,5 +61,5 @@ def _texts(run: LoadedRun, split: str) -> tuple[Sequence[str], Sequence[str]]:
 def _translate(translator: Translator, sources: Sequence[str], what: str) -> list[str]:
     """Return the best translation of each line."""
     with progress(f"Translating {what}", len(sources), "lines") as advance:
-        found = translator(sources, advance=advance)
-    return [best[0].text if best else "" for best in found]
+        translations = translator(sources, advance=advance)
+    return [best[0].text if best else "" for best in translations]

@@ -19,11 +19,7 @@ from structattn.text.batching.pairs import PairBatch, make_pair_batch
 
 @dataclass(frozen=True)
 class PairExplainer:
-    """Explains a translation model; see ``Explainer``. The targets of texts are translations.
-
-    Args:
-        run: with its model in evaluation mode.
-    """
+    """Explains a translation model; see ``Explainer``. The targets of texts are translations."""
 
     run: LoadedRun
     has_targets: ClassVar[bool] = True

@@ -73,14 +73,7 @@ class Pair:
 
 @dataclass
 class PairCounts:
-    """The number of pairs of a split that were read, kept, and dropped by reason.
-
-    Args:
-        lines: the number of pairs read.
-        kept: the number of those that are kept.
-        dropped: the number of those that are dropped, by reason.
-        dropped_words: the number of source and target words of dropped pairs, after normalization.
-    """
+    """The number of pairs of a split that were read, kept, and dropped by reason."""
 
     lines: int = 0
     kept: int = 0
@@ -113,11 +106,6 @@ class Portion:
 
     A hash of the normalized source line and the seed gives a number uniform over [0, 1); the portion holds the lines
     with numbers in [low, high).
-
-    Args:
-        low: the lower bound.
-        high: the upper bound.
-        seed: the seed of the hash.
     """
 
     low: float
@@ -132,23 +120,18 @@ class Portion:
 def split_portions(shares: Mapping[str, float], seed: int, rest: str) -> dict[str, Portion]:
     """Divide [0, 1) into portions.
 
-    Args:
-        shares: the share of each held-out split.
-        seed: see ``Portion``.
-        rest: the split that gets the remainder.
-
     Raises:
         UsageError: a share is not between 0 and 1, or nothing remains.
     """
-    found, low = {}, 0.0
+    portions, low = {}, 0.0
     for name, share in shares.items():
         if not 0 < share < 1:
             raise UsageError(f"the share held out for {name!r} is {share}; expected more than 0 and less than 1")
-        found[name] = Portion(low, low + share, seed)
+        portions[name] = Portion(low, low + share, seed)
         low += share
     if low >= 1:
         raise UsageError(f"the shares held out add up to {low:g}; nothing is left for {rest!r}")
-    return found | {rest: Portion(low, 1.0, seed)}
+    return portions | {rest: Portion(low, 1.0, seed)}
 
 
 @dataclass(frozen=True)
@@ -173,13 +156,7 @@ class SelectionRules:
 
 
 def filter_pairs(files: PairFiles, rules: SelectionRules, counts: PairCounts, notices: Notices) -> Iterator[Pair]:
-    """Read pairs and yield those that pass the filters, before sampling.
-
-    Args:
-        files: the files of the split.
-        rules: which pairs are selected.
-        counts: updated with each pair.
-        notices: collects notices of reading.
+    """Read pairs, count them, and yield those that pass the filters, before sampling.
 
     Raises:
         DataError: a file is refused, or a line is too long.
@@ -211,14 +188,7 @@ def _check_length(line: str, original: Text, rules: SelectionRules) -> None:
 
 
 def sample_pairs(pairs: Iterator[Pair], total: int, filters: Filters, counts: PairCounts) -> Iterator[Pair]:
-    """Sample ``filters.sample`` of the pairs uniformly without replacement (Knuth's algorithm S), in order.
-
-    Args:
-        pairs: ``total`` pairs.
-        total: their number.
-        filters: the size and the seed of the sample.
-        counts: updated with each pair that is left out.
-    """
+    """Sample ``filters.sample`` of ``total`` pairs uniformly without replacement (Knuth's algorithm S), in order."""
     wanted = total if filters.sample is None else min(filters.sample, total)
     generator = numpy_generator(filters.sample_seed, "sample of pairs")
     for seen, pair in enumerate(pairs):

@@ -12,8 +12,8 @@ from structattn.text.batching.corruption import unknown_words_of_lines
 from structattn.text.batching.pairs import PairBatch, make_pair_batch
 from structattn.text.folders.parallel import ParallelSides
 from structattn.text.folders.text_tokenizer import TextTokenizer
-from structattn.text.lines import require_one_line
-from structattn.text.tokenization.tokenizers import TextError, split_line
+from structattn.text.lines import encoded
+from structattn.text.tokenization.tokenizers import split_line
 
 
 @dataclass(frozen=True)
@@ -27,12 +27,7 @@ class EncodedPair:
 
 @dataclass(frozen=True)
 class PairEncoder:
-    """Encodes lines for one or several translation models.
-
-    Args:
-        models: which limit the lengths of lines.
-        sides: normalization and tokenizers of both languages.
-    """
+    """Encodes lines for one or several translation models."""
 
     models: tuple[EncoderDecoder, ...]
     sides: ParallelSides
@@ -50,11 +45,6 @@ class PairEncoder:
     def source_ids(self, line: str, path: Path, number: int) -> list[int]:
         """Return the ids of a normalized source line, without <eos>.
 
-        Args:
-            line: normalized.
-            path: of its file, for messages.
-            number: of the line in the file, for messages.
-
         Raises:
             DataError: the line cannot be encoded, or is too long for a model.
         """
@@ -66,12 +56,6 @@ class PairEncoder:
 
     def __call__(self, source: str, target: str, paths: tuple[Path, Path], number: int) -> EncodedPair:
         """Normalize and encode a pair.
-
-        Args:
-            source: the source line.
-            target: its translation.
-            paths: of their files, for messages.
-            number: of the line in the files, for messages.
 
         Raises:
             DataError: a line cannot be encoded, or is too long for a model.
@@ -104,11 +88,7 @@ class PairEncoder:
 
 
 def _ids(side: TextTokenizer, line: str, maximum: int | None, path: Path, number: int) -> list[int]:
-    require_one_line(line, path, number)
-    try:
-        ids = side.tokenizer.encode(line)
-    except TextError as error:
-        raise DataError(path, f"{line!r:.60}: {error.reason}", number) from None
+    ids = encoded(side.tokenizer, line, path, number)
     if maximum is not None and len(ids) >= maximum:
         raise DataError(path, f"the line has {len(ids)} tokens and <eos>; the model has {maximum} positions", number)
     return ids

@@ -183,11 +183,6 @@ class Translator:
     def search_tree(self, line: str, number: int = 1, path: Path = SOURCE_LINES) -> SearchedLine | None:
         """Translate one line by beam search, and return the tree of its hypotheses, too; None for an empty line.
 
-        Args:
-            line: raw text.
-            number: of the line, for messages.
-            path: of its file, for messages.
-
         Raises:
             DataError: the line cannot be encoded, or is too long for the model.
         """
@@ -198,8 +193,8 @@ class Translator:
         limits = self._limits([encoded], sources)
         with self._decoding():
             model, start = self._start([encoded], sources)
-            found, tree = beam_search_tree(model, start, limits, self.search, self._num_hypotheses(1))
-            ((best, words), *_), *_ = self._completed(sources, [found])
+            hypotheses, tree = beam_search_tree(model, start, limits, self.search, self._num_hypotheses(1))
+            ((best, words), *_), *_ = self._completed(sources, [hypotheses])
         return SearchedLine(self._translation(best, words), best.text, tuple(words), tree, tree.index(best.tokens))
 
     @contextmanager
@@ -229,8 +224,8 @@ class Translator:
         if indices:
             chosen = [lines[index] for index in indices]
             sources = self._sources(chosen)
-            found = self._decode(chosen, sources, n_best)
-            for index, translations in zip(indices, self._translations(sources, found), strict=True):
+            hypotheses = self._decode(chosen, sources, n_best)
+            for index, translations in zip(indices, self._translations(sources, hypotheses), strict=True):
                 results[index] = translations[:n_best]
         return results
 
@@ -271,9 +266,9 @@ class Translator:
         ensemble = Ensemble(self.models)
         return ensemble, ensemble.start(starts)
 
-    def _translations(self, sources: EncodedSources, found: list[list[Hypothesis]]) -> list[list[Translation]]:
+    def _translations(self, sources: EncodedSources, hypotheses: list[list[Hypothesis]]) -> list[list[Translation]]:
         """Return the hypotheses of each sentence as texts, the best first."""
-        return [[self._translation(*pair) for pair in pairs] for pairs in self._completed(sources, found)]
+        return [[self._translation(*pair) for pair in pairs] for pairs in self._completed(sources, hypotheses)]
 
     def _completed(self, sources: EncodedSources, found: list[list[Hypothesis]]) -> list[list[_Completed]]:
         """Return the hypotheses of each sentence with the words that replace their <unk>, the best first."""

@@ -129,11 +129,7 @@ def pair_receptive_fields(
 ) -> DecoderReceptiveFields:
     """Return the receptive fields of the decoder's positions (Discrete Transformer paper, section 5).
 
-    Args:
-        weights: of all layers that mix positions.
-        source_lengths: number of source tokens per pair; None: no padding.
-        lengths: number of target tokens per pair; None: no padding.
-        recursion: ``union`` of ``receptive_field``.
+    The weights are those of all layers that mix positions; lengths of None mean no padding.
     """
     encoder = _encoder_field(weights, source_lengths, recursion)
     options = {"lengths": lengths, "memory_lengths": source_lengths}
@@ -159,6 +155,6 @@ def translation_model(run: LoadedRun) -> EncoderDecoder:
     """
     if not isinstance(run.model, EncoderDecoder):
         raise cannot(run, "translate", "a translation model")
-    found = run.accelerated
-    assert isinstance(found, EncoderDecoder)
-    return found
+    model = run.accelerated
+    assert isinstance(model, EncoderDecoder)
+    return model

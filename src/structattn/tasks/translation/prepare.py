@@ -10,18 +10,18 @@ from typing import Any, Final
 
 import numpy as np
 
-from structattn.support.errors import DataError, UsageError
-from structattn.support.files import create_folder, open_unflushed, write_folder_atomically, write_unflushed
+from structattn.support.errors import UsageError
+from structattn.support.files import open_unflushed
 from structattn.support.processes import WorkerPool, worker_pool
 from structattn.support.progress import progress
 from structattn.tasks.translation.filters import Filters, SelectionRules, split_portions
 from structattn.tasks.translation.reading import PairFiles, PairReader, open_pair_files
 from structattn.tasks.translation.splits import EncodedPairs, Split
 from structattn.tasks.translation.tokenizer_training import TokenizerSettings, train_tokenizers
-from structattn.text.folders.header import HEADER_NAME, LINES, RARE, SPLIT_NAME, Counts, Header, Source
+from structattn.text.folders.header import LINES, RARE, SPLIT_NAME, Counts
 from structattn.text.folders.parallel import SOURCE_PREFIX, ParallelSides, RareWordCollector, save_sides
 from structattn.text.folders.text_statistics import LARGE_UNKNOWN_SHARE
-from structattn.text.folders.writing import SequenceWriter, file_digests, require_empty_folder
+from structattn.text.folders.writing import SequenceWriter, new_prepared_folder, require_empty_folder, write_header
 from structattn.text.lines import Normalization
 from structattn.text.reading import Notices
 from structattn.text.tokenization.subword_training import DEFAULT_CAPACITY, SymbolCounts
@@ -70,29 +70,19 @@ def write_parallel(
     Raises:
         DataError: the folder is not empty, or cannot be written; then nothing is left on disk.
     """
-    require_empty_folder(folder)
-    try:
-        create_folder(folder.parent)
-        with write_folder_atomically(folder) as temporary:
-            save_sides(sides, temporary, joint)
-            written = {
-                name: _write_split(temporary / name, name, pairs, sides, name in with_texts)
-                for name, pairs in splits.items()
-            }
-            if rare is not None:
-                _save_rare_words(rare, temporary, joint)
-            header = Header(
-                kind=KIND,
-                tokenizer={**tokenizer, **sides.digests()},
-                vocabulary_size=sides.target.vocabulary.size,
-                sources=[Source.model_validate(source) for source in sources],
-                splits={name: target for name, (_, target) in written.items()},
-                files=file_digests(temporary),
-                extra={"source_tokens": {name: source.tokens for name, (source, _) in written.items()}, **extra()},
-            )
-            write_unflushed(temporary / HEADER_NAME, header.to_json())
-    except OSError as error:
-        raise DataError(folder, f"cannot be written; nothing was kept: {error.strerror or error}") from error
+    with new_prepared_folder(folder) as temporary:
+        save_sides(sides, temporary, joint)
+        written = {
+            name: _write_split(temporary / name, name, pairs, sides, name in with_texts)
+            for name, pairs in splits.items()
+        }
+        if rare is not None:
+            _save_rare_words(rare, temporary, joint)
+        counts = {name: target for name, (_, target) in written.items()}
+        source_tokens = {"source_tokens": {name: source.tokens for name, (source, _) in written.items()}}
+        description = {**tokenizer, **sides.digests()}
+        size = sides.target.vocabulary.size
+        write_header(temporary, KIND, description, size, sources, counts, {**source_tokens, **extra()})
 
 
 def _save_rare_words(rare: tuple[RareWordCollector, RareWordCollector], folder: Path, joint: bool) -> None:

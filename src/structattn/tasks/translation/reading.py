@@ -73,10 +73,6 @@ class PairFiles:
     def entries(self, split: str, folder: Path) -> list[dict[str, str]]:
         """Return the header's entries for the files.
 
-        Args:
-            split: the name of the split.
-            folder: the prepared folder.
-
         Raises:
             DataError: a file cannot be read.
         """

@@ -56,11 +56,11 @@ def translation_section(runs: Shown, split: str) -> Markup:
         return tag("p", f"Translations are not shown: {path} is not there.", class_="note")
     prepared = open_prepared(path)
     sources, references = (prepared.texts(split, side) for side in ("source", "target"))
-    found = [_Translated(run, style, read_translations(run.folder, split, len(sources))) for run, style in given]
+    translated = [_Translated(run, style, read_translations(run.folder, split, len(sources))) for run, style in given]
     chosen = numpy_generator(0, "translations", split).permutation(len(sources))[:SHOWN].tolist()
-    scores = {index: _chrf([each.lines[index] for each in found], references[index]) for index in chosen}
+    scores = {index: _chrf([each.lines[index] for each in translated], references[index]) for index in chosen}
     rows = [
-        _pair(sources[index], references[index], [(each, each.lines[index]) for each in found], scores[index])
+        _pair(sources[index], references[index], [(each, each.lines[index]) for each in translated], scores[index])
         for index in sorted(chosen, key=lambda index: float(np.mean(scores[index] or [0])))
     ]
     order = ", the worst first by chrF2" if any(scores.values()) else ""
@@ -114,17 +114,11 @@ def locality_section(runs: Sequence[tuple[Run, LineStyle]], split: str, prefix: 
 
 def heads_of(run: Run, split: str) -> Sequence[Head]:
     """Return the heads of a run whose attention was analysed on the split; empty if it was not."""
-    return next((found["heads"] for found in run.analyses_of_kind("attention") if found["split"] == split), ())
+    return next((analysis["heads"] for analysis in run.analyses_of_kind("attention") if analysis["split"] == split), ())
 
 
 def locality_plot(located: Located, split: str, name: str) -> Plot:
-    """Plot the mean and the mean absolute offset of each head, by layer.
-
-    Args:
-        located: runs with their styles and heads.
-        split: the split that the heads were analysed on.
-        name: the name of the figure's files.
-    """
+    """Plot the mean and the mean absolute offset of each head, by layer."""
     kinds = [kind for kind in _KINDS if any(head["kind"] == kind for *_, heads in located for head in heads)]
     with figure_style(name):
         figure = new_figure(11.4, 5.2)

@@ -43,17 +43,7 @@ class EncodedPairs(NamedTuple):
 
 @dataclass
 class Split:
-    """A split and the counts gathered while reading it.
-
-    Args:
-        name: the name of the split.
-        files: its files.
-        rules: which pairs are selected.
-        counts: the pairs of the first pass.
-        kept_words: the number of source and target words of the pairs that are kept, after normalization.
-        num_tokens: the number of tokens on each side after encoding.
-        num_unknown: the number of those that are ``<unk>``.
-    """
+    """A split, and what is counted of source and target while it is read: kept words, tokens and ``<unk>``."""
 
     name: str
     files: PairFiles
@@ -71,14 +61,7 @@ class Split:
         pool: WorkerPool,
         advance: Callable[..., None],
     ) -> None:
-        """Check and count every pair.
-
-        Args:
-            level: the level of the tokenizers.
-            symbol_counts: for each side, updated with the symbols of its lines; None to count none.
-            notices: collects what was dropped.
-            pool: splits lines.
-            advance: moves the progress bar.
+        """Check and count every pair, and the symbols of each side if ``symbol_counts`` are given.
 
         Raises:
             DataError: a file is refused, or no pair is left.
@@ -108,14 +91,7 @@ class Split:
         pool: WorkerPool,
         advance: Callable[..., None],
     ) -> Iterator[EncodedPairs]:
-        """Read the split again and encode it.
-
-        Args:
-            sides: the tokenizers.
-            rare: collects the rare words of both sides, at level ``word``.
-            pool: splits lines.
-            advance: moves the progress bar.
-        """
+        """Read the split again and encode it."""
         tokenizers = sides.source.tokenizer, sides.target.tokenizer
         encoders = [BulkEncoder(tokenizer) for tokenizer in tokenizers]
         for pairs, (texts, split) in self._split_pairs(sides.level, PairCounts(), _SILENT, pool):
@@ -139,8 +115,8 @@ class Split:
                 pending.append(pairs)
                 yield _texts(pairs)
 
-        for found in pool.map(partial(_split_sides, unit), texts()):
-            yield pending.popleft(), found
+        for sides in pool.map(partial(_split_sides, unit), texts()):
+            yield pending.popleft(), sides
 
     @property
     def _samples(self) -> bool:

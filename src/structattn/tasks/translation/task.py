@@ -27,8 +27,9 @@ from structattn.settings.run import RunSettings
 from structattn.settings.training import LabelSmoothing, PairBatches
 from structattn.support.errors import SettingsError
 from structattn.support.special_tokens import PADDING_CLASS
+from structattn.tasks.language_modeling.evaluate import score_batches
 from structattn.tasks.losses import NO_REGULARIZER, ReceptiveFieldRegularizer, cross_entropy_sum
-from structattn.tasks.task import Scores, perplexity
+from structattn.tasks.task import Scores
 from structattn.tasks.translation.batches import PairExamples, scoring_pairs, training_pairs
 from structattn.tasks.translation.predictions import (
     Predictions,
@@ -49,27 +50,13 @@ def pair_scores(
     model: torch.nn.Module, examples: PairExamples, after_batch: Callable[[], None] = lambda: None
 ) -> Scores:
     """Score a model on reference translations, in evaluation mode; ``after_batch`` may raise to abort."""
-    loss_sum, num_tokens = 0.0, 0
-    with evaluating(model):
-        for indices in examples.scoring_order():
-            batch = examples.batch(indices)
-            with torch.no_grad():
-                loss_sum += predictions(model, batch).row_losses().sum().item()
-            num_tokens += int(batch.lengths.sum())
-            after_batch()
-    return Scores(len(examples.pairs), num_tokens, loss_sum / num_tokens, perplexity(loss_sum / num_tokens))
+    batches = (examples.batch(indices) for indices in examples.scoring_order())
+    return score_batches(model, batches, after_batch, lambda model, batch: predictions(model, batch).row_losses().sum())
 
 
 @dataclass(frozen=True)
 class GreedyBleu:
-    """BLEU of greedy translations of a split, at most 50 tokens longer than their sources; ``<unk>`` is not spelled.
-
-    Args:
-        examples: the pairs; only their sources are used.
-        sides: the tokenizers, which turn ids into text.
-        references: the target texts, in the order of the pairs.
-        metric: sacrebleu's BLEU.
-    """
+    """BLEU of greedy translations of a split, at most 50 tokens longer than their sources; ``<unk>`` is not spelled."""
 
     examples: PairExamples
     sides: ParallelSides
@@ -101,7 +88,7 @@ class GreedyBleu:
         source, rare = spelled_source(model, batch.source, batch.unknown_source_words)
         start = start_translation(model, source, batch.source_lengths, rare)
         limits = max_target_lengths(batch.source_lengths - 1, maximum=model.max_target_positions)
-        return [self.sides.target.decode(found.text) for found in greedy_search(model, start, limits)]
+        return [self.sides.target.decode(each.text) for each in greedy_search(model, start, limits)]
 
 
 @dataclass(frozen=True)
@@ -146,9 +133,9 @@ class TranslationTask:
             return self._regularized_loss(cast(EncoderDecoder, model), batch.to(next(model.parameters()).device))
         return self._loss(predictions(model, batch))
 
-    def _loss(self, found: Predictions) -> Float[Tensor, ""]:
-        word_loss = cross_entropy_sum(found.logits, found.classes, self.label_smoothing)
-        return word_loss + self.spelling_weight * found.character_loss()
+    def _loss(self, predicted: Predictions) -> Float[Tensor, ""]:
+        word_loss = cross_entropy_sum(predicted.logits, predicted.classes, self.label_smoothing)
+        return word_loss + self.spelling_weight * predicted.character_loss()
 
     def _regularized_loss(self, model: EncoderDecoder, batch: PairBatch) -> Float[Tensor, ""]:
         x, weights = model.attended_hidden_states(*model_inputs(model, batch))
@@ -158,10 +145,10 @@ class TranslationTask:
                 f"training.receptive_field_weight: {missing} returns no attention weights; "
                 "expected layers with softmax, hard or Gaussian attention"
             )
-        recursion, found = self.receptive_field.recursion, predictions_from(model, x, batch)
+        recursion, predicted = self.receptive_field.recursion, predictions_from(model, x, batch)
         fields = pair_receptive_fields(weights, batch.source_lengths, batch.lengths, recursion)
         field = torch.cat([fields.target, fields.source], dim=-1)
-        return self._loss(found) + self.receptive_field(field, found.classes != PADDING_CLASS)
+        return self._loss(predicted) + self.receptive_field(field, predicted.classes != PADDING_CLASS)
 
     def loss_denominator(self, batch: PairBatch) -> int:
         """Return the number of pairs or of target tokens."""

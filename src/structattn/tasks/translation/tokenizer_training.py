@@ -70,19 +70,13 @@ def train_tokenizers(
 ) -> ParallelSides:
     """Train the tokenizers of both sides.
 
-    Args:
-        source: the counts of symbols of ``settings.unit`` on the source side of the training text.
-        target: the same for the target side.
-        settings: the kind of tokenizer.
-        normalization: applied to lines before they are encoded.
-
     Raises:
         UsageError: an optional library is not installed.
     """
     train = _train_subwords if settings.level in SUBWORD_LEVELS else _collect_symbols
     groups = [[source, target]] if settings.joint else [[source], [target]]
-    found = [side for group in groups for side in train(group, settings, normalization)]
-    return ParallelSides(found[0], found[1], settings.level)
+    tokenizers = [side for group in groups for side in train(group, settings, normalization)]
+    return ParallelSides(tokenizers[0], tokenizers[1], settings.level)
 
 
 def _train_subwords(

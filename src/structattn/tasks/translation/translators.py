@@ -15,7 +15,7 @@ from structattn.settings.evaluation import EvaluationSettings
 from structattn.support.devices import slow_bf16
 from structattn.support.errors import UsageError
 from structattn.support.special_tokens import EOS
-from structattn.tasks.loaded import LoadedRun
+from structattn.tasks.loaded import LoadedRun, require_counts
 from structattn.tasks.scores import Score, score_of
 from structattn.tasks.translation.pairs import EncodedPair, PairEncoder
 from structattn.tasks.translation.predict import PRECISIONS, SEARCHES, Precision, Translation, Translator
@@ -62,9 +62,11 @@ class PairScorer:
             DataError: a line cannot be encoded, or is too long for a model.
             UsageError: what is given is not a pair.
         """
-        for pair in pairs:
-            if isinstance(pair, str) or len(pair) != 2:
-                raise UsageError(f"got {pair!r:.60}; expected pairs of a source line and its translation")
+        for number, pair in enumerate(pairs, first):
+            if not isinstance(pair, tuple | list) or len(pair) != 2 or not all(isinstance(text, str) for text in pair):
+                raise UsageError(
+                    f"texts:{number}: got {pair!r:.60}; expected pairs of a source line and its translation"
+                )
         return self([self.encode(*pair, (SOURCES, TRANSLATIONS), number) for number, pair in enumerate(pairs, first)])
 
     def __call__(
@@ -87,15 +89,15 @@ class PairScorer:
 
     @torch.no_grad()
     def _predictions(self, batch: PairBatch) -> Predictions:
-        found = [predictions(model, batch) for model in self.models]
-        if len(found) == 1:
-            return found[0]
+        of_models = [predictions(model, batch) for model in self.models]
+        if len(of_models) == 1:
+            return of_models[0]
         mean = Ensemble(self.models).mean
-        words = Predictions(mean([each.logits for each in found]), found[0].classes)
-        characters = [each.character_logits for each in found if each.character_logits is not None]
-        if len(characters) < len(found):
+        words = Predictions(mean([each.logits for each in of_models]), of_models[0].classes)
+        characters = [each.character_logits for each in of_models if each.character_logits is not None]
+        if len(characters) < len(of_models):
             return words
-        return replace(found[0], logits=words.logits, character_logits=mean(characters))
+        return replace(of_models[0], logits=words.logits, character_logits=mean(characters))
 
 
 def make_translator(
@@ -157,8 +159,9 @@ def make_line_translator(
     Raises:
         UsageError: the run is of another kind, an argument is out of its range, or a setting unknown or invalid.
     """
+    require_counts(n=n)
     search = run.settings.evaluation.changed({"beam_size": max(n, run.settings.evaluation.beam_size), **evaluation})
-    if n < 1 or (sampling is None and n > search.beam_size):
+    if sampling is None and n > search.beam_size:
         raise UsageError(f"n is {n}; expected 1 to {search.beam_size}, the size of the beam")
     translator = make_translator([run], search, precision)
     translator = replace(translator, sampling=sampling, batch_size=batch_size)

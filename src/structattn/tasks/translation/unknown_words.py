@@ -39,14 +39,7 @@ class EncodedSources:
 
 @dataclass(frozen=True)
 class UnknownWords:
-    """The <unk> of some hypotheses.
-
-    Args:
-        models: which found the hypotheses, in evaluation mode.
-        sources: a batch of sentences.
-        sentences: the index of each hypothesis's sentence in the batch.
-        hypotheses: each contains <unk>.
-    """
+    """The <unk> of some hypotheses."""
 
     models: Sequence[EncoderDecoder]
     sources: EncodedSources
@@ -82,9 +75,7 @@ class UnknownWords:
     def spelled(self, speller: WordCharacterTokenizer, beam_size: int) -> list[list[tuple[str, float]]]:
         """Return, for each <unk> of each hypothesis, its most probable spelling other than ``<unk>``, and its log p.
 
-        Args:
-            speller: turns characters into words.
-            beam_size: hypotheses for each word; at least 2, for an alternative where one is ``<unk>``.
+        The beam has at least two hypotheses, for an alternative where one is ``<unk>``.
         """
         rows, inputs, lengths = self._decoder_inputs()
         unknown = self._unknown_mask(inputs.shape)
@@ -93,9 +84,9 @@ class UnknownWords:
             for model, (source, rare) in zip(self.models, self.sources.inputs, strict=True)
         ]
         decoders = [model.spelling for model in self.models if model.spelling is not None]
-        found = iter(search_spellings(decoders, vectors, max(2, beam_size), n_best=2))
+        spellings = iter(search_spellings(decoders, vectors, max(2, beam_size), n_best=2))
         return [
-            [_known_word(next(found), speller) for _ in _unknown_positions(hypothesis)]
+            [_known_word(next(spellings), speller) for _ in _unknown_positions(hypothesis)]
             for hypothesis in self.hypotheses
         ]
 

@@ -53,14 +53,7 @@ class SubwordDropout:
     def apply(
         self, source: NDArray[Any], target: NDArray[Any], *, epoch: int, index: int
     ) -> tuple[Int32[np.ndarray, " source"], Int32[np.ndarray, " target"]]:
-        """Resegment a pair of ids.
-
-        Args:
-            source: the ids of the source line.
-            target: the ids of the target line.
-            epoch: the epoch, from 0.
-            index: the index of the pair.
-        """
+        """Resegment a pair of ids."""
         return (
             self._resegment(self.sides.source, source, self.source, "source", epoch, index),
             self._resegment(self.sides.target, target, self.target, "target", epoch, index),
@@ -122,14 +115,7 @@ def unknown_words(
 def unknown_words_of_lines(
     lines: Sequence[Sequence[str]], ids: Sequence[Sequence[int]], width: int, tokenizer: WordCharacterTokenizer
 ) -> UnknownWords:
-    """Collect the out-of-vocabulary words of lines.
-
-    Args:
-        lines: the words of each line.
-        ids: their ids; ``<unk>`` for out-of-vocabulary words.
-        width: the width of the batch.
-        tokenizer: encodes a word as characters.
-    """
+    """Collect the out-of-vocabulary words of lines."""
     rows = [
         [
             (position, word)

@@ -122,11 +122,7 @@ def make_pair_batch(
 ) -> PairBatch:
     """Build the batch of the pairs of these indices.
 
-    Args:
-        pairs: all pairs.
-        indices: the indices of the pairs.
-        dropout: segments both sides anew, for training. This changes lengths, so the batch may exceed its limit.
-        epoch: the epoch, from 0; used by ``dropout`` only.
+    In training, dropout segments both sides anew as a function of the epoch; the batch may then exceed its limit.
     """
     examples = tuple(int(index) for index in indices)
     rows = [pairs[index] for index in examples]

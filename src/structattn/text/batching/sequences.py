@@ -48,12 +48,6 @@ def sequence_batches(lengths: Sequence[int] | Indices, size: int, seed: int, epo
 
     A batch always holds the same sequences: neighbours in file order among those of their length. Only the order of
     the batches is shuffled. Without an epoch they are in ascending order of length.
-
-    Args:
-        lengths: the number of tokens of each sequence.
-        size: the number of sequences in a batch.
-        seed: determines the order together with the epoch.
-        epoch: the epoch, from 0; ``None`` for no shuffling.
     """
     check_positive(size=size)
     values = np.asarray(lengths, dtype=np.int64)
@@ -119,13 +113,7 @@ def stream_batches(num_targets: int, length: int, size: int, seed: int, epoch: i
 
 
 def shuffle_batches(batches: list[Indices], seed: int, epoch: int | None) -> list[Indices]:
-    """Drop empty batches and shuffle the others as a pure function of (seed, epoch); without an epoch keep their order.
-
-    Args:
-        batches: the batches.
-        seed: determines the order together with the epoch.
-        epoch: the epoch, from 0; ``None`` for no shuffling.
-    """
+    """Drop empty batches, and shuffle the others as a pure function of (seed, epoch), if there is an epoch."""
     batches = [batch for batch in batches if len(batch)]
     if epoch is None:
         return batches
@@ -146,13 +134,7 @@ def check_positive(**sizes: int) -> None:
 def make_batch(
     sequences: Sequences | Sequence[NDArray[Any]], indices: Sequence[int] | Indices, start: int = BOS
 ) -> Batch:
-    """Build the batch of the sequences of these indices.
-
-    Args:
-        sequences: all sequences.
-        indices: the indices of the sequences; ``<eos>`` is put after the targets.
-        start: the id that is put before the inputs.
-    """
+    """Build the batch of the sequences of these indices, with ``start`` before inputs and ``<eos>`` after targets."""
     rows = [np.asarray(sequences[int(index)]) for index in indices]
     inputs = [np.concatenate(([start], row)) for row in rows]
     targets = [np.concatenate((row, [EOS])) for row in rows]
@@ -164,11 +146,6 @@ def make_stream_batch(sequences: Sequences, windows: Sequence[int] | Indices, le
     """Build the batch of windows of ``<eos> line 1 <eos> line 2 <eos> ...``.
 
     The first ``<eos>`` is an input and never a target.
-
-    Args:
-        sequences: the lines.
-        windows: the indices of the windows, from ``stream_batches``.
-        length: the window length passed to ``stream_batches``.
     """
     pieces = [sequences.stream(int(window) * length, (int(window) + 1) * length + 1) for window in windows]
     inputs, lengths = pad([piece[:-1] for piece in pieces])

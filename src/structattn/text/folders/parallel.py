@@ -38,13 +38,7 @@ SideName = Literal["source", "target"]
 
 @dataclass(frozen=True)
 class ParallelSides:
-    """Both sides of parallel text.
-
-    Args:
-        source: the language translated from.
-        target: the language translated into.
-        level: one of ``TEXT_LEVELS``.
-    """
+    """Both sides of parallel text, translated from ``source`` into ``target``."""
 
     source: TextTokenizer
     target: TextTokenizer
@@ -65,13 +59,7 @@ class ParallelSides:
 
 
 def save_sides(sides: ParallelSides, folder: Path, joint: bool) -> None:
-    """Write the files of the tokenizers.
-
-    Args:
-        sides: both sides.
-        folder: the prepared folder.
-        joint: whether both sides share one set of files; otherwise each has its own.
-    """
+    """Write the files of the tokenizers; both sides share one set if ``joint``."""
     sides.target.save(folder)
     if not joint:
         sides.source.save(folder, SOURCE_PREFIX)
@@ -82,10 +70,6 @@ def save_sides(sides: ParallelSides, folder: Path, joint: bool) -> None:
 
 def load_sides(folder: Path, description: Mapping[str, Any]) -> ParallelSides:
     """Read the files that ``save_sides`` wrote.
-
-    Args:
-        folder: the prepared folder.
-        description: ``tokenizer`` of its header.
 
     Raises:
         DataError: a file is missing, damaged, or does not have the digest that the header states.
@@ -101,9 +85,9 @@ def load_sides(folder: Path, description: Mapping[str, Any]) -> ParallelSides:
     target = load(folder, "", kept=kept.get("target"))
     source = load(folder, "" if joint else SOURCE_PREFIX, kept=kept.get("source"))
     sides = ParallelSides(source, target, level)
-    for name, found in sides.digests().items():
-        if found != description.get(name):
-            changed = f"the {name} of its tokenizer was {description.get(name)} and is {found}"
+    for name, present in sides.digests().items():
+        if present != description.get(name):
+            changed = f"the {name} of its tokenizer was {description.get(name)} and is {present}"
             raise DataError(folder, f"changed since it was written: {changed}")
     return sides
 
@@ -121,11 +105,11 @@ def _kept_ids(side: TextTokenizer) -> list[int] | None:
 
 def _load_kept(folder: Path) -> dict[str, list[int] | None]:
     path = folder / KEPT_NAME
-    found = load_json(path)
-    fits = isinstance(found, dict) and set(found) == {"source", "target"}
-    if not fits or not all(ids is None or _are_ids(ids) for ids in found.values()):
+    kept = load_json(path)
+    fits = isinstance(kept, dict) and set(kept) == {"source", "target"}
+    if not fits or not all(ids is None or _are_ids(ids) for ids in kept.values()):
         raise DataError(path, "expected an object with source and target, each null or a list of ids")
-    return dict(found)
+    return dict(kept)
 
 
 def _are_ids(ids: object) -> bool:
@@ -186,13 +170,6 @@ def load_rare_words(
 ) -> tuple[RareWords, RareWords] | None:
     """Load the rare words of both sides of a split, memory-mapped.
 
-    Args:
-        folder: the prepared folder.
-        header: its header.
-        sides: its tokenizers.
-        split: the name of the split.
-        sequences: source and target sequences of the split.
-
     Returns:
         The rare words of source and target; None unless tokens are words and their characters are stored.
 
@@ -217,9 +194,9 @@ def _load_words(folder: Path, header: Header, name: str) -> tuple[str, ...]:
         content = read_bytes(path, MAX_TEXT_BYTES)
     except OSError as error:
         raise DataError(path, f"cannot be read: {error.strerror or error}") from None
-    found = hashlib.sha256(content).hexdigest()
-    if found != expected:
-        raise DataError(path, f"changed since it was written: its SHA-256 was {expected} and is {found}")
+    present = hashlib.sha256(content).hexdigest()
+    if present != expected:
+        raise DataError(path, f"changed since it was written: its SHA-256 was {expected} and is {present}")
     try:
         return tuple(content.decode().split("\n")[:-1])
     except UnicodeDecodeError as error:
@@ -243,8 +220,8 @@ def _map_rare_words(
 ) -> RareWords:
     indices: NDArray[Any] = map_array(folder, RARE, count)
     if count and not 0 <= int(indices.min()) <= int(indices.max()) <= len(words):
-        found = f"{int(indices.min())} to {int(indices.max())}"
-        raise DataError(folder / RARE.name, f"damaged: refers to words {found}; there are {len(words)} words")
+        stated = f"{int(indices.min())} to {int(indices.max())}"
+        raise DataError(folder / RARE.name, f"damaged: refers to words {stated}; there are {len(words)} words")
     return RareWords(sequences, indices, words, tokenizer)
 
 

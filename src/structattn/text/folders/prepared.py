@@ -22,7 +22,7 @@ SPLIT/source.txt, target.txt    the normalized lines, for all splits except trai
 and at level word:
 
 characters.txt                  the characters of words; source_characters.txt if separate
-rare_words.txt, SPLIT/rare.bin  the words that are <unk>, see rare_words.py
+rare_words.txt, SPLIT/rare.bin  the words that are <unk>, see RareWords
 """
 
 import os
@@ -117,7 +117,7 @@ class PreparedFolder:
             DataError: the folder holds data of another kind.
         """
         if self.parallel_sides is None:
-            raise _not_parallel(self)
+            raise DataError(self.path, f"holds data of kind {self.kind!r}; expected parallel text")
         return self.parallel_sides
 
     @property
@@ -127,8 +127,7 @@ class PreparedFolder:
         Raises:
             DataError: the folder holds data of another kind, or its header does not state the number.
         """
-        if self.parallel_sides is None:
-            raise _not_parallel(self)
+        self.sides  # noqa: B018  # raises for other kinds
         return _source_tokens(self, "train") / max(1, self._counts("train").tokens)
 
     def pairs(self, name: str) -> Pairs:
@@ -137,12 +136,10 @@ class PreparedFolder:
         Raises:
             DataError: the folder holds data of another kind, there is no such split, or its files are inconsistent.
         """
-        if self.parallel_sides is None:
-            raise _not_parallel(self)
-        counts, folder = self._counts(name), self.path / name
+        sides, counts, folder = self.sides, self._counts(name), self.path / name
         source = map_sequences(folder / "source", counts.sequences, _source_tokens(self, name))
         target, lines = self.split(name), map_array(folder, LINES, counts.sequences)
-        rare = load_rare_words(self.path, self.header, self.parallel_sides, name, (source, target))
+        rare = load_rare_words(self.path, self.header, sides, name, (source, target))
         return Pairs(source, target, lines, rare)
 
     def texts(self, name: str, side: SideName) -> tuple[str, ...]:
@@ -178,10 +175,6 @@ class PreparedFolder:
         return self.header.splits[name]
 
 
-def _not_parallel(prepared: PreparedFolder) -> DataError:
-    return DataError(prepared.path, f"holds data of kind {prepared.kind!r}; expected parallel text")
-
-
 def _source_tokens(prepared: PreparedFolder, name: str) -> int:
     counts = prepared.header.extra.get("source_tokens")
     count = counts.get(name) if isinstance(counts, dict) else None
@@ -192,9 +185,6 @@ def _source_tokens(prepared: PreparedFolder, name: str) -> int:
 
 def open_prepared(folder: Path) -> PreparedFolder:
     """Open a prepared folder and verify the digests of all its files. Opening a folder runs no code.
-
-    Args:
-        folder: the prepared folder.
 
     Cost: reads all files, at about 1 GB/s; large files that have not changed since the last time are not read again.
 
@@ -268,8 +258,8 @@ def verify_sources(prepared: PreparedFolder) -> tuple[str, ...]:
 
 def _compare_digest(path: Path, expected: str, since: str) -> None:
     try:
-        found = cached_sha256(path, expected, None if path.suffix == ".bin" else MAX_TEXT_BYTES)  # arrays have a size
+        present = cached_sha256(path, expected, None if path.suffix == ".bin" else MAX_TEXT_BYTES)  # arrays have a size
     except OSError as error:
         raise DataError(path, f"cannot be read: {error.strerror or error}") from None
-    if found != expected:
-        raise DataError(path, f"changed since {since}: its SHA-256 was {expected} and is {found}")
+    if present != expected:
+        raise DataError(path, f"changed since {since}: its SHA-256 was {expected} and is {present}")

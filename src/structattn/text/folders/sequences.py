@@ -95,12 +95,6 @@ def map_sequences(
 ) -> Sequences:
     """Memory-map the sequences of a folder with ``tokens.bin`` and ``offsets.bin``.
 
-    Args:
-        folder: the folder.
-        count: the number of sequences.
-        tokens: the number of tokens.
-        log_probabilities: of each sequence, if known.
-
     Raises:
         DataError: the files are inconsistent with each other or with these counts.
     """

@@ -71,10 +71,10 @@ def text_statistics(prepared: PreparedFolder, split: str) -> TextStatistics | No
     Raises:
         DataError: the header's numbers are damaged.
     """
-    found: Any = prepared.header.extra.get(STATISTICS)
-    if found is None:
+    of_splits: Any = prepared.header.extra.get(STATISTICS)
+    if of_splits is None:
         return None
-    values: Any = found.get(split) if isinstance(found, dict) else None
+    values: Any = of_splits.get(split) if isinstance(of_splits, dict) else None
     names = [field.name for field in fields(TextStatistics)]
     fits = isinstance(values, dict) and set(values) == set(names)
     if not fits or not all(type(value) is int and 0 <= value <= MAX_COUNT for value in values.values()):

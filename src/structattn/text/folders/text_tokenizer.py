@@ -77,12 +77,7 @@ class TextTokenizer:
         return self.tokenizer.decode(ids)
 
     def save(self, folder: Path, prefix: str = "") -> None:
-        """Write the files of the tokenizer.
-
-        Args:
-            folder: the prepared folder, which flushes them.
-            prefix: put before the names of the files.
-        """
+        """Write the files of the tokenizer."""
         self.vocabulary.save(folder / (prefix + VOCABULARY_NAME))
         if self.character_tokenizer is not None:
             self.character_tokenizer.vocabulary.save(folder / (prefix + CHARACTERS_NAME))
@@ -95,26 +90,24 @@ class TextTokenizer:
 def load_text_tokenizer(folder: Path, description: Mapping[str, Any]) -> TextTokenizer:
     """Read the tokenizer of text that is not parallel.
 
-    Args:
-        folder: the prepared folder.
-        description: ``tokenizer`` of its header.
-
     Raises:
         DataError: a file is missing, damaged, or does not have the digest that the header states.
     """
     level, expected = description.get("level"), description.get("digest")
-    normalization = load_normalization(folder, description) if Normalization.describes(description) else None
+    normalization = None
+    if not description.keys().isdisjoint(Normalization().description()):
+        normalization = load_normalization(folder, description)
     if level == PRETRAINED:
-        found = TextTokenizer(_load_pretrained(folder, description), normalization)
+        tokenizer = TextTokenizer(_load_pretrained(folder, description), normalization)
     elif level in TEXT_LEVELS:
         classes = description.get(UNKNOWN_CLASSES) is True
-        found = load_tokenizer_files(folder, "", level, normalization, unknown_classes=classes)
+        tokenizer = load_tokenizer_files(folder, "", level, normalization, unknown_classes=classes)
     else:
         raise DataError(folder / HEADER_NAME, f"tokenizer: level {level!r} is not one of {sorted(TEXT_LEVELS)}")
-    if found.digest != expected:
-        reason = f"changed since it was written: the tokenizer's digest was {expected} and is {found.digest}"
+    if tokenizer.digest != expected:
+        reason = f"changed since it was written: the tokenizer's digest was {expected} and is {tokenizer.digest}"
         raise DataError(folder / VOCABULARY_NAME, reason)
-    return found
+    return tokenizer
 
 
 def _load_pretrained(folder: Path, description: Mapping[str, Any]) -> PretrainedTokenizer:
@@ -130,10 +123,11 @@ def load_normalization(folder: Path, description: Mapping[str, Any]) -> Normaliz
     Raises:
         DataError: the description is incomplete.
     """
-    try:
-        return Normalization.from_description(description)
-    except ValueError as error:
-        raise DataError(folder, f"its header's tokenizer: {error}") from None
+    values: dict[str, Any] = {name: description.get(name) for name in Normalization().description()}
+    for name, value in values.items():
+        if not isinstance(value, bool):
+            raise DataError(folder, f"its header's tokenizer: {name} is {value!r}; expected true or false")
+    return Normalization(**values)
 
 
 def load_tokenizer_files(
@@ -184,11 +178,6 @@ def word_ids(tokenizer: TextTokenizer, word: str, *, first: bool = False) -> lis
     """Return the ids of a word within a line; the spaces between characters or bytes are not part of words.
 
     Tokenizers of Hugging Face models may encode a word after a space differently from the first of a line.
-
-    Args:
-        tokenizer: normalizes the word first.
-        word: without spaces.
-        first: whether the word is the first of its line.
 
     Raises:
         TextError: the word cannot be encoded.

@@ -2,8 +2,8 @@
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -115,28 +115,53 @@ def write_tokenized(
     """
     given = log_probabilities or {}
     _check_names(splits, given)
+    with new_prepared_folder(folder) as temporary:
+        tokenizer.save(temporary)
+        size = tokenizer.vocabulary.size
+        counts = {
+            name: _write_split(temporary / name, name, sequences, size, given.get(name))
+            for name, sequences in splits.items()
+        }
+        full_description = {**description, "digest": tokenizer.digest}
+        write_header(temporary, kind, full_description, size, sources, counts, extra())
+
+
+@contextmanager
+def new_prepared_folder(folder: Path) -> Iterator[Path]:
+    """Yield a folder that takes the place of ``folder`` at the end; after an error nothing is left on disk.
+
+    Raises:
+        DataError: the folder is not empty, or cannot be written.
+    """
     require_empty_folder(folder)
     try:
         create_folder(folder.parent)
         with write_folder_atomically(folder) as temporary:
-            tokenizer.save(temporary)
-            size = tokenizer.vocabulary.size
-            counts = {
-                name: _write_split(temporary / name, name, sequences, size, given.get(name))
-                for name, sequences in splits.items()
-            }
-            header = Header(
-                kind=kind,
-                tokenizer={**description, "digest": tokenizer.digest},
-                vocabulary_size=size,
-                sources=[Source.model_validate(source) for source in sources],
-                splits=counts,
-                files=file_digests(temporary),
-                extra=dict(extra()),
-            )
-            write_unflushed(temporary / HEADER_NAME, header.to_json())
+            yield temporary
     except OSError as error:
         raise DataError(folder, f"cannot be written; nothing was kept: {error.strerror or error}") from error
+
+
+def write_header(
+    folder: Path,
+    kind: Kind,
+    tokenizer: Mapping[str, Any],
+    vocabulary_size: int,
+    sources: Sequence[Mapping[str, str]],
+    splits: Mapping[str, Counts],
+    extra: Mapping[str, Any],
+) -> None:
+    """Write the header of a folder whose other files are complete, with their digests."""
+    header = Header(
+        kind=kind,
+        tokenizer=dict(tokenizer),
+        vocabulary_size=vocabulary_size,
+        sources=[Source.model_validate(source) for source in sources],
+        splits=dict(splits),
+        files=_file_digests(folder),
+        extra=dict(extra),
+    )
+    write_unflushed(folder / HEADER_NAME, header.to_json())
 
 
 def _check_names(splits: Iterable[str], with_probabilities: Iterable[str]) -> None:
@@ -193,13 +218,7 @@ def _write_split(
 
 
 class SequenceWriter:
-    """Writes ``tokens.bin`` and ``offsets.bin`` incrementally, buffering at most a few MB.
-
-    Args:
-        folder: the folder, which is created.
-        name: its name in error messages.
-        size: the vocabulary size.
-    """
+    """Writes ``tokens.bin`` and ``offsets.bin`` incrementally, buffering at most a few MB."""
 
     def __init__(self, folder: Path, name: str, size: int) -> None:
         create_folder_unflushed(folder)
@@ -270,7 +289,7 @@ class SequenceWriter:
         self._tokens, self._count = self._tokens + len(tokens), self._count + len(lengths)
 
 
-def file_digests(folder: Path) -> dict[str, str]:
+def _file_digests(folder: Path) -> dict[str, str]:
     """Return the SHA-256 of every file below a folder, by relative path."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return {path.relative_to(folder).as_posix(): sha256_of_file(path) for path in files}

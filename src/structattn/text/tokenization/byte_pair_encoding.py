@@ -153,15 +153,15 @@ class BytePairEncoding:
 
     def _merge_some(self, pieces: list[str], draws: Iterator[float], rate: float) -> list[str]:
         while True:
-            found = [
+            merges = [
                 (rank, index)
                 for index, pair in enumerate(pairwise(pieces))
                 if (rank := self._ranks.get(pair)) is not None and next(draws) >= rate
             ]
-            if not found:
+            if not merges:
                 return pieces
-            first = min(found)[0]
-            pieces = _join(pieces, [index for rank, index in found if rank == first])
+            first = min(merges)[0]
+            pieces = _join(pieces, [index for rank, index in merges if rank == first])
 
     def _split_disallowed(self, piece: str) -> list[str]:
         """Return the piece if it is allowed, otherwise its two halves, split in the same way."""

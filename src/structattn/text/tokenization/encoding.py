@@ -16,12 +16,7 @@ _MAX_REMEMBERED: Final = 1 << 18  # words, of about 300 bytes each
 
 
 class EncodedLines(NamedTuple):
-    """The ids of consecutive lines.
-
-    Args:
-        tokens: the ids of all lines, one line after the other.
-        lengths: the number of tokens of each line.
-    """
+    """The ids of consecutive lines, one line after the other, and the number of tokens of each."""
 
     tokens: Int32[np.ndarray, " tokens"]
     lengths: Int64[np.ndarray, " lines"]
@@ -49,9 +44,9 @@ class BulkEncoder:
         assert isinstance(self._tokenizer, SubwordTokenizer)
         remembered = self._remembered
         new = [word for word in words if word not in remembered]
-        found = dict(zip(new, self._tokenizer.encode_words(new), strict=True))
-        remembered.update(islice(found.items(), max(0, _MAX_REMEMBERED - len(remembered))))
-        return [remembered[word] if word in remembered else found[word] for word in words]
+        encoded = dict(zip(new, self._tokenizer.encode_words(new), strict=True))
+        remembered.update(islice(encoded.items(), max(0, _MAX_REMEMBERED - len(remembered))))
+        return [remembered[word] if word in remembered else encoded[word] for word in words]
 
 
 def _flat(ids: Iterable[int]) -> Int32[np.ndarray, " tokens"]:

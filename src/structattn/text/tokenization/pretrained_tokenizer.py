@@ -117,9 +117,9 @@ class PretrainedTokenizer:
 
     def encode_lines(self, lines: Sequence[str]) -> EncodedLines | None:
         """Return the ids of many lines at once, computed in the library's threads; None if ``encode`` refuses one."""
-        found = [each.ids for each in self._tokenizer.encode_batch_fast(lines, add_special_tokens=False)]
-        lengths = np.fromiter(map(len, found), np.int64, len(found))
-        tokens = self._our_ids[np.fromiter((index for ids in found for index in ids), np.int64, int(lengths.sum()))]
+        encoded = [each.ids for each in self._tokenizer.encode_batch_fast(lines, add_special_tokens=False)]
+        lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
+        tokens = self._our_ids[np.fromiter((index for ids in encoded for index in ids), np.int64, int(lengths.sum()))]
         return None if bool((tokens < FIRST_SYMBOL).any()) else EncodedLines(tokens, lengths)
 
     def decode(self, ids: Iterable[SupportsInt]) -> str:
@@ -153,12 +153,7 @@ class PretrainedTokenizer:
         return {**tree, "added_tokens": sorted(added, key=lambda each: each["id"]), "truncation": None, "padding": None}
 
     def save(self, folder: Path, prefix: str) -> None:
-        """Write ``tokenizer.json`` to a prepared folder, which flushes it.
-
-        Args:
-            folder: the prepared folder.
-            prefix: put before the file's name.
-        """
+        """Write ``tokenizer.json`` to a prepared folder, which flushes it."""
         write_unflushed(folder / (prefix + TOKENIZER_NAME), self.content)
 
 
@@ -171,21 +166,17 @@ def read_pretrained_tokenizer(folder: Path) -> PretrainedTokenizer:
     path = folder / TOKENIZER_NAME
     special = dict[str, str]()
     for name in _CONFIGURATIONS:
-        found = load_json(folder / name) if (folder / name).exists() else {}
-        if not isinstance(found, dict):
+        configuration = load_json(folder / name) if (folder / name).exists() else {}
+        if not isinstance(configuration, dict):
             raise DataError(folder / name, "expected a JSON object")
         for symbol, roles in _ROLES.items():
-            tokens = [token for role in roles if (token := _name(found.get(role)))]
+            tokens = [token for role in roles if (token := _name(configuration.get(role)))]
             special |= {symbol: tokens[0]} if tokens else {}
     return load_pretrained_tokenizer(path, special)
 
 
 def load_pretrained_tokenizer(path: Path, special: Mapping[str, str]) -> PretrainedTokenizer:
     """Read ``tokenizer.json``; loading it runs no code.
-
-    Args:
-        path: the file.
-        special: see ``PretrainedTokenizer``.
 
     Raises:
         DataError: the file cannot be read, or is not a tokenizer.
@@ -207,5 +198,5 @@ def _added_token(symbol: str, index: int) -> dict[str, Any]:
 
 def _name(token: Any) -> str | None:
     """Return the name of a special token, which files give alone or as the content of an object."""
-    found = token.get("content") if isinstance(token, dict) else token
-    return found if isinstance(found, str) else None
+    name = token.get("content") if isinstance(token, dict) else token
+    return name if isinstance(name, str) else None

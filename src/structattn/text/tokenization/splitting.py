@@ -85,13 +85,7 @@ def _split_text(
 
 @dataclass(frozen=True)
 class TextSize:
-    """The size of lines of text, without their line feeds.
-
-    Args:
-        words: the number of words, which spaces and tabs separate.
-        characters: the number of code points.
-        bytes: the number of bytes in UTF-8.
-    """
+    """The size of lines of text, without their line feeds; bytes are those of UTF-8."""
 
     words: int = 0
     characters: int = 0

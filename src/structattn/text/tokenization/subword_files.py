@@ -63,7 +63,7 @@ class SentencePieceModel:
 
     def pretokenize(self, line: str) -> list[str]:
         """Return the words of a line, with ``▁`` escaped."""
-        escaped = _TO_ESCAPE.sub(lambda found: _ESCAPED[found[0]], line)
+        escaped = _TO_ESCAPE.sub(lambda match: _ESCAPED[match[0]], line)
         return [word for word in escaped.split(" ") if word]
 
     def segment(self, pretoken: str, draws: Iterator[float] | None = None, rate: float = 0.0) -> list[str]:
@@ -93,7 +93,7 @@ class SentencePieceModel:
     def decode(self, pieces: Iterable[str]) -> str:
         """Decode pieces to a line."""
         line = " ".join(word for word in "".join(pieces).split(SPACE) if word)
-        return _TO_UNESCAPE.sub(lambda found: found[1] or SPACE, line)
+        return _TO_UNESCAPE.sub(lambda match: match[1] or SPACE, line)
 
 
 _PIECE, _UNUSED = 1 << 3 | 2, bytes((3 << 3, 5))
@@ -152,11 +152,6 @@ BPE_NAME, SENTENCEPIECE_NAME = "subwords.json", "subwords.model"
 def save_subword_model(model: SubwordModel, folder: Path, prefix: str) -> None:
     """Write ``subwords.json`` (BPE) or ``subwords.model`` (SentencePiece), without the restriction ``kept``.
 
-    Args:
-        model: the subword model.
-        folder: the prepared folder.
-        prefix: put before the file's name.
-
     Raises:
         TypeError: the model is neither a ``BytePairEncoding`` nor a ``SentencePieceModel``.
     """
@@ -171,11 +166,6 @@ def save_subword_model(model: SubwordModel, folder: Path, prefix: str) -> None:
 
 def load_subword_model(level: str, folder: Path, prefix: str) -> SubwordModel:
     """Read the file that ``save_subword_model`` wrote. Loading it runs no code.
-
-    Args:
-        level: ``bpe`` or one of the SentencePiece levels.
-        folder: the prepared folder.
-        prefix: put before the file's name.
 
     Raises:
         DataError: the file is missing or damaged.

@@ -61,12 +61,7 @@ class SubwordModel(Protocol):
 
 @dataclass(frozen=True)
 class SubwordTokenizer:
-    """Tokenizer whose tokens are the pieces of a subword model; implements ``Tokenizer``.
-
-    Args:
-        model: segments lines into pieces.
-        vocabulary: the pieces; it has ``<unk>``, for characters that occur in no piece.
-    """
+    """Tokenizer whose tokens are the pieces of a subword model; implements ``Tokenizer``."""
 
     model: SubwordModel
     vocabulary: Vocabulary

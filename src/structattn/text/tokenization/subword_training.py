@@ -58,9 +58,9 @@ class SymbolCounts:
 
     def pop(self) -> dict[str, int]:
         """Return the count of each symbol and forget everything."""
-        found = self.as_dict()
+        counts = self.as_dict()
         self.clear()
-        return found
+        return counts
 
     def clear(self) -> None:
         """Forget everything."""
@@ -72,15 +72,15 @@ class SymbolCounts:
         self._counts = counts
 
     def _evict(self, num_kept: int) -> None:
-        found = self.as_dict()
-        ranked = sorted(found, key=lambda symbol: (-found[symbol], symbol))
+        counts = self.as_dict()
+        ranked = sorted(counts, key=lambda symbol: (-counts[symbol], symbol))
         rare = [symbol for symbol in ranked[num_kept:] if len(symbol) > 1]
         self.num_evicted += len(rare)
         for symbol in rare:
-            del found[symbol]
+            del counts[symbol]
         for character in {character for symbol in rare for character in symbol}:
-            found.setdefault(character, 0)
-        self._start({symbol: index for index, symbol in enumerate(found)}, np.array(list(found.values()), np.int64))
+            counts.setdefault(character, 0)
+        self._start({symbol: index for index, symbol in enumerate(counts)}, np.array(list(counts.values()), np.int64))
 
 
 _SENTENCEPIECE = "sentencepiece-"
@@ -122,12 +122,6 @@ def train_bpe(pretokens: Mapping[str, int], num_merges: int, marker: str = "end"
 def train_subword_model(level: str, pretokens: Mapping[str, int], size: int, marker: str = "end") -> SubwordModel:
     """Train the subword model of a level.
 
-    Args:
-        level: ``bpe``, ``sentencepiece-bpe`` or ``sentencepiece-unigram``.
-        pretokens: the counts of what ``pretokenizer`` returns on the training text.
-        size: the number of merges or pieces.
-        marker: the marker of ``bpe``.
-
     Raises:
         UsageError: see ``train_bpe`` and ``train_sentencepiece``.
     """
@@ -137,22 +131,12 @@ def train_subword_model(level: str, pretokens: Mapping[str, int], size: int, mar
 
 
 def pretokenizer(level: str, marker: str = "end") -> Callable[[str], list[str]]:
-    """Return the function that splits a normalized line into the pre-tokens of a level of subwords.
-
-    Args:
-        level: ``bpe``, ``sentencepiece-bpe`` or ``sentencepiece-unigram``.
-        marker: the marker of ``bpe``.
-    """
+    """Return the function that splits a normalized line into the pre-tokens of a level of subwords."""
     return BytePairEncoding((), marker).pretokenize if level == "bpe" else SentencePieceModel(b"").pretokenize
 
 
 def pretoken_counts(words: Mapping[str, int], pretokenize: Callable[[str], list[str]]) -> Counter[str]:
-    """Count pre-tokens, given the counts of the words that they are parts of.
-
-    Args:
-        words: the counts of words.
-        pretokenize: what ``pretokenizer`` returned.
-    """
+    """Count pre-tokens, given the counts of the words that they are parts of."""
     pretokens = Counter[str]()
     for word, count in words.items():
         for pretoken in pretokenize(word):

@@ -79,7 +79,7 @@ def _split_words(line: str) -> list[str]:
 
 
 def _word_start(line: str, index: int) -> int:
-    return [found.start() for found in _WORD.finditer(line)][index]
+    return [match.start() for match in _WORD.finditer(line)][index]
 
 
 def _split_bytes(line: str) -> list[str]:
@@ -135,10 +135,6 @@ def split_line(level: str, line: str) -> list[str]:
 def refuse_control_symbols(line: str, symbols: Sequence[str]) -> None:
     """Check that no word of a line is the name of a control symbol.
 
-    Args:
-        line: the line.
-        symbols: its words; for other levels, characters or bytes, there is nothing to refuse.
-
     Raises:
         TextError: see ``split_line``.
     """
@@ -171,8 +167,8 @@ class SymbolTokenizer:
     @cached_property
     def digest(self) -> str:
         """The SHA-256 of the level, the vocabulary, and whether unknown words have classes."""
-        found = tokenizer_digest(self.level, self.vocabulary)
-        return hashlib.sha256(f"{found} unknown classes".encode()).hexdigest() if self.unknown_classes else found
+        plain = tokenizer_digest(self.level, self.vocabulary)
+        return hashlib.sha256(f"{plain} unknown classes".encode()).hexdigest() if self.unknown_classes else plain
 
     @cached_property
     def unknown_ids(self) -> tuple[int, ...]:
@@ -200,7 +196,7 @@ class SymbolTokenizer:
 
     def _id_or_class(self, word: str) -> int:
         id_of = self.vocabulary.id_of
-        return found if (found := id_of.get(word)) is not None else id_of.get(unknown_class(word), UNK)
+        return known if (known := id_of.get(word)) is not None else id_of.get(unknown_class(word), UNK)
 
     def encode_symbols(self, symbols: Sequence[str], line: str) -> list[int]:
         """Encode a line that ``split_line`` has already split into ``symbols``."""

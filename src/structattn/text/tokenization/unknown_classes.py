@@ -45,8 +45,8 @@ def _shape(word: str) -> str:
 def _suffix(word: str, plain: bool) -> str:
     if len(word) >= 3 and word.endswith("s") and word[-2] not in "siu":
         return "-s"
-    found = (suffix for suffix in _SUFFIXES if word.endswith(suffix)) if plain and len(word) >= 5 else iter(())
-    return next((f"-{suffix}" for suffix in found), "")
+    fitting = (suffix for suffix in _SUFFIXES if word.endswith(suffix)) if plain and len(word) >= 5 else iter(())
+    return next((f"-{suffix}" for suffix in fitting), "")
 
 
 def replace_rare_words(counts: Mapping[str, int], min_count: int) -> Counter[str]:

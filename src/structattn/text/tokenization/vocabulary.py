@@ -49,12 +49,7 @@ class Vocabulary:
 
     @classmethod
     def from_symbols(cls, symbols: Iterable[str], unknown: bool = False) -> "Vocabulary":
-        """Create a vocabulary of the special symbols and ``symbols``.
-
-        Args:
-            symbols: the symbols of the text, in the order of their ids.
-            unknown: whether to include ``<unk>``.
-        """
+        """Create a vocabulary of the special symbols and ``symbols``."""
         return cls((*CONTROL_SYMBOLS, *((UNKNOWN_SYMBOL,) if unknown else ()), *symbols))
 
     @property
@@ -86,7 +81,7 @@ class Vocabulary:
 
     def to_text(self) -> str:
         r"""Write one symbol per line; ``\``, line feed and carriage return are escaped as ``\\``, ``\n`` and ``\r``."""
-        return "".join(re.sub(r"[\\\n\r]", lambda found: _ESCAPES[found[0]], symbol) + "\n" for symbol in self.symbols)
+        return "".join(re.sub(r"[\\\n\r]", lambda match: _ESCAPES[match[0]], symbol) + "\n" for symbol in self.symbols)
 
     @classmethod
     def from_text(cls, text: str) -> "Vocabulary":
@@ -122,7 +117,7 @@ class Vocabulary:
 def _unescape(line: str, number: int) -> str:
     if re.fullmatch(r"(?:[^\\]|\\[\\nr])*", line) is None:
         raise ValueError(f"line {number}: {line!r} has a backslash that is not followed by a backslash, n or r")
-    return re.sub(r"\\.", lambda found: _UNESCAPES[found[0]], line)
+    return re.sub(r"\\.", lambda match: _UNESCAPES[match[0]], line)
 
 
 def tokenizer_digest(level: str, vocabulary: Vocabulary) -> str:
