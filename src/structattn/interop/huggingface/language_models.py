@@ -21,9 +21,7 @@ from transformers import (
 from structattn.attention import Explanation
 from structattn.interop.huggingface.cache import stack_cache_layer
 from structattn.interop.huggingface.configuration import StackGPT2Config, StackRobertaConfig
-from structattn.interop.huggingface.gpt2 import StackGPT2LMHeadModel
-from structattn.interop.huggingface.roberta import StackRobertaForMaskedLM
-from structattn.interop.huggingface.sublayer import StackSublayer
+from structattn.interop.huggingface.stack_models import StackGPT2LMHeadModel, StackRobertaForMaskedLM, StackSublayer
 from structattn.settings.huggingface import Gpt2Settings, RobertaSettings
 from structattn.support.special_tokens import BOS, CLASS_OFFSET, EOS, PAD
 

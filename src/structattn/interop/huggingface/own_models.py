@@ -10,7 +10,14 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers import GenerationMixin, PreTrainedModel
+from transformers import (
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    AutoModelForSeq2SeqLM,
+    GenerationMixin,
+    PreTrainedModel,
+)
 from transformers.modeling_outputs import BaseModelOutput, CausalLMOutput, MaskedLMOutput, Seq2SeqLMOutput
 
 from structattn.attention import Streams
@@ -210,3 +217,12 @@ def _shifted(labels: Any) -> Tensor:
     inputs: Tensor = labels.roll(1, dims=1)
     inputs[:, 0] = BOS
     return inputs.masked_fill(inputs == IGNORED_LABEL, PAD)
+
+
+OWN_CLASSES: dict[Any, tuple[type[OwnModel], ...]] = {
+    AutoModel: (StructattnModel,),
+    AutoModelForCausalLM: (StructattnForCausalLM,),
+    AutoModelForMaskedLM: (StructattnForMaskedLM,),
+    AutoModelForSeq2SeqLM: (StructattnForSeq2SeqLM,),
+}
+"""AutoModel -> the classes that it builds."""
