@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from structattn.interop.export.onnx_attention import CROSS_ATTENTION, SELF_ATTENTION, Queries
+from structattn.interop.export.onnx_attention import CrossAttention, Queries, SelfAttention
 from structattn.support.special_tokens import CLASS_OFFSET
 
 MAX_POSITIONS = 1024  # of models whose positions have no maximum
@@ -39,15 +39,15 @@ class GraphBlock(nn.Module):
     """A block whose attention layers take explicit tensors.
 
     Args:
-        block: of the model; its attention layers are in ``SELF_ATTENTION`` and ``CROSS_ATTENTION``.
+        block: of the model; ``onnx_attention`` lists its layers of attention.
     """
 
     def __init__(self, block: Any) -> None:
         super().__init__()
         self.block = block
         own, cross = block.attention, block.cross
-        self.attention = None if own is None else SELF_ATTENTION[type(own.layer)](own.layer)
-        self.cross = None if cross is None else CROSS_ATTENTION[type(cross.layer)](cross.layer)
+        self.attention = None if own is None else SelfAttention(own.layer)
+        self.cross = None if cross is None else CrossAttention(cross.layer)
 
     def forward(
         self, x: Tensor, past: list[Tensor], queries: Queries, memory: list[Tensor], memory_queries: Queries | None
