@@ -9,8 +9,6 @@ from torch.nn import functional
 from structattn.interop.export.onnx_attention import CrossAttention, Queries, SelfAttention
 from structattn.support.special_tokens import CLASS_OFFSET
 
-MAX_POSITIONS = 1024  # of models whose positions have no maximum
-
 
 class Embedded(nn.Module):
     """Embeddings of tokens with added positions.
