@@ -12,10 +12,9 @@ from structattn.support.special_tokens import BOS
 from structattn.tasks.model import resolved_model_settings
 
 if TYPE_CHECKING:
-    from structattn.interop.huggingface.conversion import save_transformers_model, transformers_model
+    from structattn.interop.huggingface.conversion import save_as_transformers
 else:
-    transformers_model = lazy_function("structattn.interop.huggingface.conversion", "transformers_model")
-    save_transformers_model = lazy_function("structattn.interop.huggingface.conversion", "save_transformers_model")
+    save_as_transformers = lazy_function("structattn.interop.huggingface.conversion", "save_as_transformers")
 
 
 def export_huggingface(run: TrainedRun, folder: Path) -> str:
@@ -25,10 +24,10 @@ def export_huggingface(run: TrainedRun, folder: Path) -> str:
     write_tokenizers(run, folder)
     source = prepared.vocabulary if prepared.parallel_sides is None else prepared.sides.source.vocabulary
     sizes = source.size, prepared.vocabulary.size
+    start = form.before[0] if form.before else BOS
+    model_settings = resolved_model_settings(settings.model, prepared)
     try:
-        model = transformers_model(run.model, resolved_model_settings(settings.model, prepared), *sizes)
-        start = form.before[0] if form.before else BOS
-        class_name = save_transformers_model(model, folder, start)
+        class_name = save_as_transformers(run.model, model_settings, sizes, folder, start)
     except ImportError as error:
         raise UsageError(str(error)) from None
     return _usage(run, class_name)

@@ -29,15 +29,9 @@ from transformers.models.gpt2.modeling_gpt2 import GPT2Block
 from transformers.models.roberta.modeling_roberta import RobertaLayer
 
 from structattn.attention import AttentionLayer
-from structattn.interop.huggingface.cache import (
-    StackCacheLayer,
-    initial_history,
-    process_next,
-    process_sequences,
-    stack_cache_layer,
-)
+from structattn.interop.huggingface.cache import StackCacheLayer, initial_history, process_next, stack_cache_layer
 from structattn.interop.huggingface.configuration import StackGPT2Config, StackRobertaConfig
-from structattn.interop.huggingface.padding import Padding, padding_from_arguments
+from structattn.interop.huggingface.padding import Padding, padding_from_arguments, process_sequences
 from structattn.models.builders.mechanisms import build_stack
 from structattn.settings.huggingface import Stack, stack_from, stack_layers
 
