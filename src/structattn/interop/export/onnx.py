@@ -148,8 +148,8 @@ def _tensors(blocks: Sequence[Any], sublayer: str, length: int) -> list[Tensor]:
 
 
 def _names(prefix: str, blocks: Sequence[Any], sublayer: str = "cross") -> list[str]:
-    layers = ((index, getattr(block, sublayer)) for index, block in enumerate(blocks))
-    return [f"{prefix}.{index}.{part}" for index, layer in layers if layer is not None for part in layer.parts]
+    sublayers = ((index, getattr(block, sublayer)) for index, block in enumerate(blocks))
+    return [f"{prefix}.{index}.{part}" for index, each in sublayers if each is not None for part in each.layer.parts]
 
 
 def _write(

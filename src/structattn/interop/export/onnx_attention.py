@@ -124,8 +124,9 @@ class SelfAttention(nn.Module):
         learned = [] if self.scored is None else [self.scored.num_heads] * 2
         return [(heads, self.mixed.value.size) for heads in (len(self.mixed.gaussians.offsets), *learned)]
 
-    def forward(self, x: Tensor, past: list[Tensor], queries: Queries) -> tuple[Tensor, list[Tensor]]:
-        """Return the output (B, N, d) and the tensors with the new positions."""
+    def step(self, x: Tensor, state: tuple[list[Tensor], Queries]) -> tuple[Tensor, list[Tensor]]:
+        """Return the output (B, N, d) and the tensors with the new positions, given those before and the queries."""
+        past, queries = state
         if self.mixed is None:
             query, *new = self.layer.projection(x)
         else:
@@ -151,7 +152,7 @@ class CrossAttention(SelfAttention):
         """Return the tensors of the memory (B, H, S, D)."""
         return list(self.layer.memory(memory)) if self.mixed is None else _mixed_tensors(self.mixed, memory)
 
-    def forward(self, x: Tensor, memory: list[Tensor], queries: Queries) -> Tensor:  # type: ignore[override]
+    def forward(self, x: Tensor, memory: list[Tensor], queries: Queries) -> Tensor:
         """Return the output (B, N, d)."""
         query = self.layer.query(x)[0] if self.mixed is None else _mixed_query(self.mixed, x)
         return self._output(query, memory, queries)

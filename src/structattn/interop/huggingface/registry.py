@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.integrations.sdpa_attention import repeat_kv
 from transformers.masking_utils import sdpa_mask
 from transformers.utils import output_capturing
 
@@ -72,12 +73,6 @@ def outputs_attentions(arguments: dict[str, Any]) -> bool:
     return collected is None or any("attentions" in key for key in collected)
 
 
-def repeat_kv(shared: Tensor, query: Tensor) -> Tensor:
-    """Repeat grouped keys or values (B, K, S, d) for the query heads (B, H, S, d). K must divide H."""
-    times = query.shape[1] // shared.shape[1]
-    return shared if times == 1 else shared.repeat_interleave(times, dim=1)
-
-
 def hard_heads(
     module: nn.Module,
     query: Tensor,
@@ -101,15 +96,15 @@ def hard_heads(
         attention_mask: see ``visible_keys``; a floating-point mask is added to the scores.
         scaling: factor of the scores; None: d ** -0.5.
         position_bias: added to the scores.
-        temperature: see ``register_hard``.
-        straight_through: see ``register_hard``.
+        temperature: of the samples in training.
+        straight_through: whether these are one-hot.
         **kwargs: other arguments of transformers.
 
     Raises:
         ValueError: the model uses an argument that is not supported.
     """
     reject_arguments("hard", kwargs, "softcap", "s_aux", "cache")
-    key, value = (repeat_kv(tensor, query) for tensor in (key, value))
+    key, value = (repeat_kv(shared, query.shape[1] // shared.shape[1]) for shared in (key, value))
     scores = query @ key.transpose(2, 3) * (query.shape[3] ** -0.5 if scaling is None else scaling)
     for bias in (attention_mask, position_bias):
         scores = scores if bias is None or bias.dtype == torch.bool else scores + bias[..., : key.shape[2]]
@@ -142,15 +137,8 @@ def gaussian_heads(
 ) -> tuple[Tensor, Tensor | None]:
     """Return the outputs (B, T, H, d), and the weights (B, H, T, S) on request; see ``register_gaussian``.
 
-    Args:
-        module: the calling attention module.
-        query: (B, H, T, d); only its shape is used.
-        key: (B, K, S, d); unused.
-        value: (B, K, S, d), with K a divisor of H.
-        attention_mask: see ``visible_keys``.
-        offsets: see ``register_gaussian``.
-        gaussians: sigma, kernel and window.
-        **kwargs: other arguments of transformers.
+    Arguments are as for ``hard_heads``; of the queries only the shape is used. ``gaussians`` are sigma, kernel and
+    window.
 
     Raises:
         ValueError: the module is cross-attention.
@@ -165,7 +153,7 @@ def gaussian_heads(
     )
     same_for_all = visible.stride(0) == 0  # one mask, expanded to the batch
     weights = torch.where(visible[:1] if same_for_all else visible, weights, 0).to(value.dtype)
-    outputs = weights @ repeat_kv(value, query)
+    outputs = weights @ repeat_kv(value, query.shape[1] // value.shape[1])
     weights = weights.expand(query.shape[0], -1, -1, -1)
     return outputs.transpose(1, 2).contiguous(), weights if outputs_attentions(kwargs) else None
 
