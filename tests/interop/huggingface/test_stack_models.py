@@ -119,7 +119,7 @@ def test_saved_models_come_back_by_themselves(hf, plain, lively, stack, ids_of, 
 
 
 def test_all_auto_classes_know_the_models(hf, transformers, gpt2, roberta):
-    from structattn.interop.huggingface.insertion import CLASSES
+    from structattn.interop.huggingface.stack_models import CLASSES
 
     small = {"StackGPT2Config": gpt2().config.to_dict(), "StackRobertaConfig": roberta().config.to_dict()}
     for auto, classes in CLASSES.items():

@@ -10,19 +10,16 @@ from jaxtyping import Float32
 from torch import Tensor, nn
 
 from structattn.attention.softmax import CrossSoftmaxAttention
-from structattn.interop.export.card import CARD_NAME, model_card
-from structattn.interop.export.input_form import refuse, require_own_tables
+from structattn.interop.export.input_form import UNLIMITED_POSITIONS, refuse, require_own_tables
 from structattn.interop.export.tokenizer import write_tokenizers
 from structattn.loading.trained_run import TrainedRun
-from structattn.settings.embeddings import Learned, NoPositions, Sinusoidal, max_positions
+from structattn.settings.embeddings import Learned, NoPositions, Sinusoidal
 from structattn.settings.layers import LAYER_CLASSES
 from structattn.settings.transformer import EncoderDecoderSettings
-from structattn.support.files import write_unflushed
 from structattn.support.imports import require_modules
 from structattn.support.special_tokens import CLASS_OFFSET
 
 FORM: Final = "ctranslate2"
-MAX_POSITIONS: Final = 1024  # of models whose positions have no maximum
 NEVER: Final = -1e9  # logit of <pad> and <bos>, which are never predicted
 _USAGE: Final = """```python
 import ctranslate2
@@ -37,24 +34,14 @@ tokens = source.encode(TEXT, add_special_tokens=False).tokens
 Weights = Float32[np.ndarray, "..."]
 
 
-def export_ctranslate2(run: TrainedRun, folder: Path, license_name: str) -> None:
-    """Write ``model.bin``, vocabularies, configuration, tokenizer and card.
-
-    Args:
-        run: the run.
-        folder: an empty folder, which the caller flushes.
-        license_name: see ``model_card``.
-
-    Raises:
-        UsageError: the run does not translate, a layer or the tokenizer cannot be expressed, or the library is not
-            installed.
-    """
+def export_ctranslate2(run: TrainedRun, folder: Path) -> str:
+    """Write ``model.bin``, vocabularies, configuration and tokenizer of a translator."""
     settings = _supported(run)
     sides = run.prepared.sides
     vocabularies = [list(side.vocabulary.symbols) for side in (sides.source, sides.target)]
     write_ctranslate2(run.model, vocabularies, folder, pre_norm=settings.norm == "pre")
-    write_tokenizers(run, folder, max_positions(settings) or MAX_POSITIONS)
-    write_unflushed(folder / CARD_NAME, model_card(run, license_name, _USAGE))
+    write_tokenizers(run, folder)
+    return _USAGE
 
 
 def write_ctranslate2(model: Any, vocabularies: Sequence[list[str]], folder: Path, pre_norm: bool) -> None:
@@ -135,7 +122,7 @@ def _set_side(spec: Any, embeddings: Any, embedding: Any, vocabulary_size: int, 
     embeddings.weight = _array(embedding.table.weight)[rows] * np.float32(embedding.factor)
     spec.scale_embeddings = False  # the weights contain the factor
     added = embedding.positions
-    count = getattr(added, "max_positions", MAX_POSITIONS)
+    count = getattr(added, "max_positions", UNLIMITED_POSITIONS)
     shape = (count, embeddings.weight.shape[1])
     spec.position_encodings.encodings = np.zeros(shape, np.float32) if added is None else _array(added(0, count))
     if spec.pre_norm:
@@ -174,5 +161,5 @@ def _set_norm(spec: Any, norm: nn.LayerNorm) -> None:
 
 
 def _array(tensor: Tensor) -> Weights:
-    found: Weights = tensor.detach().float().cpu().numpy()
-    return found
+    weights: Weights = tensor.detach().float().cpu().numpy()
+    return weights

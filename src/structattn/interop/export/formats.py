@@ -5,15 +5,16 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+from structattn.interop.export.card import CARD_NAME, model_card
 from structattn.interop.export.ctranslate2 import export_ctranslate2
 from structattn.interop.export.huggingface import export_huggingface
 from structattn.interop.export.onnx import export_onnx
 from structattn.interop.export.safetensors import export_safetensors
 from structattn.loading.trained_run import TrainedRun
 from structattn.support.errors import UsageError
-from structattn.support.files import create_folder, write_folder_atomically
+from structattn.support.files import create_folder, write_folder_atomically, write_unflushed
 
-FORMATS: Final[Mapping[str, Callable[[TrainedRun, Path, str], None]]] = MappingProxyType(
+FORMATS: Final[Mapping[str, Callable[[TrainedRun, Path], str]]] = MappingProxyType(
     {
         "safetensors": export_safetensors,
         "huggingface": export_huggingface,
@@ -21,7 +22,10 @@ FORMATS: Final[Mapping[str, Callable[[TrainedRun, Path, str], None]]] = MappingP
         "ctranslate2": export_ctranslate2,
     }
 )
-"""Name -> the function that writes a run into an empty folder, given the name of its licence."""
+"""Name -> the function that writes a run into an empty folder, and returns Markdown that says how to load it.
+
+It raises a ``UsageError`` if a part of the run cannot be expressed, or if a library is not installed.
+"""
 
 
 def export_run(run: TrainedRun, form: str, folder: Path, license_name: str = "unknown") -> None:
@@ -43,4 +47,5 @@ def export_run(run: TrainedRun, form: str, folder: Path, license_name: str = "un
         raise UsageError(f"{folder}: exists; expected a new or empty folder")
     create_folder(folder.absolute().parent)
     with write_folder_atomically(folder) as temporary:
-        FORMATS[form](run, temporary, license_name)
+        usage = FORMATS[form](run, temporary)
+        write_unflushed(temporary / CARD_NAME, model_card(run, license_name, usage))

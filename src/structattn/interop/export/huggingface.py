@@ -1,51 +1,36 @@
 """Export as a folder of Hugging Face, which loads without code of its own."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from structattn.interop.export.card import CARD_NAME, model_card
 from structattn.interop.export.input_form import input_form, require_own_tables
 from structattn.interop.export.tokenizer import TARGET_TOKENIZER, write_tokenizers
 from structattn.loading.trained_run import TrainedRun
-from structattn.settings.embeddings import max_positions
 from structattn.support.errors import UsageError
-from structattn.support.files import write_unflushed
 from structattn.support.imports import lazy_function
 from structattn.support.special_tokens import BOS
 from structattn.tasks.model import resolved_model_settings
 
 if TYPE_CHECKING:
-    from structattn.interop.huggingface.conversion import save_transformers_model, transformers_model
+    from structattn.interop.huggingface.conversion import save_as_transformers
 else:
-    transformers_model = lazy_function("structattn.interop.huggingface.conversion", "transformers_model")
-    save_transformers_model = lazy_function("structattn.interop.huggingface.conversion", "save_transformers_model")
-
-MAX_LENGTH: Final = 1024  # of inputs, in tokens, where the model has no maximum
+    save_as_transformers = lazy_function("structattn.interop.huggingface.conversion", "save_as_transformers")
 
 
-def export_huggingface(run: TrainedRun, folder: Path, license_name: str) -> None:
-    """Write configuration, weights, tokenizer and card.
-
-    Args:
-        run: the run.
-        folder: an empty folder, which the caller flushes.
-        license_name: see ``model_card``.
-
-    Raises:
-        UsageError: the model or its tokenizer cannot be expressed, or a library is not installed.
-    """
+def export_huggingface(run: TrainedRun, folder: Path) -> str:
+    """Write configuration, weights and tokenizer."""
     require_own_tables(run, "huggingface")
     form, prepared, settings = input_form(run), run.prepared, run.settings
-    write_tokenizers(run, folder, max_positions(settings.model) or MAX_LENGTH)
+    write_tokenizers(run, folder)
     source = prepared.vocabulary if prepared.parallel_sides is None else prepared.sides.source.vocabulary
     sizes = source.size, prepared.vocabulary.size
+    start = form.before[0] if form.before else BOS
+    model_settings = resolved_model_settings(settings.model, prepared)
     try:
-        model = transformers_model(run.model, resolved_model_settings(settings.model, prepared), *sizes)
-        start = form.before[0] if form.before else BOS
-        class_name = save_transformers_model(model, folder, start)
+        class_name = save_as_transformers(run.model, model_settings, sizes, folder, start)
     except ImportError as error:
         raise UsageError(str(error)) from None
-    write_unflushed(folder / CARD_NAME, model_card(run, license_name, _usage(run, class_name)))
+    return _usage(run, class_name)
 
 
 def _usage(run: TrainedRun, class_name: str) -> str:

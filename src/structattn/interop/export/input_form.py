@@ -1,9 +1,10 @@
 """What an export needs to know of a run: the form of its inputs, and the parts that a format cannot express."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from structattn.loading.trained_run import TrainedRun
-from structattn.settings.embeddings import TableEmbedding, WordEmbedding
+from structattn.settings.embeddings import TableEmbedding, WordEmbedding, max_positions
 from structattn.settings.models import ModelSettings
 from structattn.settings.recurrent import ElmanSettings, LstmSettings
 from structattn.settings.training import StreamBatches
@@ -47,7 +48,13 @@ def _embeddings(settings: ModelSettings) -> dict[str, WordEmbedding]:
     return {}
 
 
-MASK_SYMBOL = "<mask>"
+MASK_SYMBOL: Final = "<mask>"
+UNLIMITED_POSITIONS: Final = 1024  # of models whose positions have no maximum
+
+
+def max_length(run: TrainedRun) -> int:
+    """Return the maximum number of tokens of an input."""
+    return max_positions(run.settings.model) or UNLIMITED_POSITIONS
 
 
 @dataclass(frozen=True)

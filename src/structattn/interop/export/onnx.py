@@ -11,11 +11,9 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 from structattn.attention.positions import RelativePositions
-from structattn.interop.export.card import CARD_NAME, model_card
-from structattn.interop.export.input_form import input_form, refuse, require_own_tables
+from structattn.interop.export.input_form import input_form, max_length, refuse, require_own_tables
 from structattn.interop.export.onnx_attention import CROSS_ATTENTION, SELF_ATTENTION
 from structattn.interop.export.onnx_graphs import (
-    MAX_POSITIONS,
     CrossDecoderGraph,
     DecoderGraph,
     EncoderGraph,
@@ -25,7 +23,7 @@ from structattn.interop.export.onnx_graphs import (
 from structattn.interop.export.tokenizer import write_tokenizers
 from structattn.loading.trained_run import TrainedRun
 from structattn.models import EncoderDecoder, MaskedLanguageModel
-from structattn.settings.embeddings import Sinusoidal, max_positions
+from structattn.settings.embeddings import Sinusoidal
 from structattn.settings.transformer import EncoderDecoderSettings, LanguageModelSettings, MaskedLanguageModelSettings
 from structattn.support.files import write_unflushed
 from structattn.support.imports import require_modules
@@ -85,22 +83,13 @@ at first, and returns the logits of the token after each, and `present`, the nex
 of `encoder.onnx`."""
 
 
-def export_onnx(run: TrainedRun, folder: Path, license_name: str) -> None:
-    """Write ``encoder.onnx``, ``decoder_step.onnx``, or both; configuration, tokenizer and card.
-
-    Args:
-        run: the run.
-        folder: an empty folder, which the caller flushes.
-        license_name: see ``model_card``.
-
-    Raises:
-        UsageError: a layer or the tokenizer cannot be expressed, or a library is not installed.
-    """
+def export_onnx(run: TrainedRun, folder: Path) -> str:
+    """Write ``encoder.onnx``, ``decoder_step.onnx``, or both; configuration and tokenizer."""
     require_modules("onnx", "onnx", "onnxscript")
     require_graph(run)
     model: Any = run.model
-    maximum = max_positions(run.settings.model) or MAX_POSITIONS
-    write_tokenizers(run, folder, maximum)
+    maximum = max_length(run)
+    write_tokenizers(run, folder)
     if isinstance(model, MaskedLanguageModel):
         graphs = {ENCODER_NAME: _write_encoder(MaskedGraph(model, maximum), ["logits"], folder, maximum)}
     elif isinstance(model, EncoderDecoder):
@@ -125,7 +114,7 @@ def export_onnx(run: TrainedRun, folder: Path, license_name: str) -> None:
         "graphs": graphs,
     }
     write_unflushed(folder / CONFIG_NAME, json.dumps(config, indent=2) + "\n")
-    write_unflushed(folder / CARD_NAME, model_card(run, license_name, _USAGE))
+    return _USAGE
 
 
 def _write_encoder(graph: nn.Module, outputs: list[str], folder: Path, maximum: int) -> dict[str, Any]:
@@ -159,8 +148,8 @@ def _tensors(blocks: Sequence[Any], sublayer: str, length: int) -> list[Tensor]:
 
 
 def _names(prefix: str, blocks: Sequence[Any], sublayer: str = "cross") -> list[str]:
-    layers = ((index, getattr(block, sublayer)) for index, block in enumerate(blocks))
-    return [f"{prefix}.{index}.{part}" for index, layer in layers if layer is not None for part in layer.parts]
+    sublayers = ((index, getattr(block, sublayer)) for index, block in enumerate(blocks))
+    return [f"{prefix}.{index}.{part}" for index, each in sublayers if each is not None for part in each.layer.parts]
 
 
 def _write(

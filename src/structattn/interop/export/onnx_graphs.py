@@ -1,15 +1,15 @@
 """The graphs of a model: an encoder, and a decoder step over explicit keys and values."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from structattn.interop.export.onnx_attention import CROSS_ATTENTION, SELF_ATTENTION, Queries
+from structattn.interop.export.onnx_attention import CrossAttention, Queries, SelfAttention
+from structattn.models.block import Residual
 from structattn.support.special_tokens import CLASS_OFFSET
-
-MAX_POSITIONS = 1024  # of models whose positions have no maximum
 
 
 class Embedded(nn.Module):
@@ -39,35 +39,31 @@ class GraphBlock(nn.Module):
     """A block whose attention layers take explicit tensors.
 
     Args:
-        block: of the model; its attention layers are in ``SELF_ATTENTION`` and ``CROSS_ATTENTION``.
+        block: of the model; ``onnx_attention`` lists its layers of attention.
     """
 
     def __init__(self, block: Any) -> None:
         super().__init__()
-        self.block = block
-        own, cross = block.attention, block.cross
-        self.attention = None if own is None else SELF_ATTENTION[type(own.layer)](own.layer)
-        self.cross = None if cross is None else CROSS_ATTENTION[type(cross.layer)](cross.layer)
+        self.attention = _residual(SelfAttention, block.attention)
+        self.cross = _residual(CrossAttention, block.cross)
+        self.feedforward = block.feedforward
 
     def forward(
         self, x: Tensor, past: list[Tensor], queries: Queries, memory: list[Tensor], memory_queries: Queries | None
     ) -> tuple[Tensor, list[Tensor]]:
         """Return the output (B, N, d) and the tensors of self-attention with the new positions."""
+        y: Any = x
         present = past
         if self.attention is not None:
-            y, present = self.attention(_before(self.block.attention, x), past, queries)
-            x = _after(self.block.attention, x + y)
+            y, present = self.attention.step(y, (past, queries))
         if self.cross is not None:
-            x = _after(self.block.cross, x + self.cross(_before(self.block.cross, x), memory, memory_queries))
-        return x if self.block.feedforward is None else self.block.feedforward(x), present
+            y = self.cross(y, memory, memory_queries)
+        return y if self.feedforward is None else self.feedforward(y), present
 
 
-def _before(residual: Any, x: Tensor) -> Tensor:
-    return residual.norm(x) if residual.norm is not None and residual.norm_placement == "pre" else x
-
-
-def _after(residual: Any, x: Tensor) -> Tensor:
-    return residual.norm(x) if residual.norm is not None and residual.norm_placement == "post" else x
+def _residual(graph: Callable[[Any], nn.Module], sublayer: Any) -> Residual | None:
+    """Return a sublayer with the graph of its layer, in evaluation mode."""
+    return None if sublayer is None else Residual(graph(sublayer.layer), sublayer.norm, sublayer.norm_placement)
 
 
 class EncoderGraph(nn.Module):
@@ -90,7 +86,7 @@ class EncoderGraph(nn.Module):
         """Return the memory, then the tensors of the first cross-attention layer, and so on."""
         memory = self.hidden_states(tokens, lengths)
         crosses: list[Any] = [block.cross for block in self.decoder if block.cross is not None]
-        return [memory, *(tensor for cross in crosses for tensor in cross.project(memory))]
+        return [memory, *(tensor for cross in crosses for tensor in cross.layer.project(memory))]
 
     def hidden_states(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         """Return the output of the last layer (B, S, d)."""
@@ -162,9 +158,9 @@ class CrossDecoderGraph(DecoderGraph):
         return self._run(tokens, lengths, memory, past)
 
 
-def tensor_shapes(layer: Any) -> list[tuple[int, int]]:
+def tensor_shapes(sublayer: Any) -> list[tuple[int, int]]:
     """Return heads and size of each tensor of an attention layer; of none where it is absent."""
-    return [] if layer is None else layer.shapes()
+    return [] if sublayer is None else sublayer.layer.shapes()
 
 
 def _inside(source: int, lengths: Tensor, new: int) -> Tensor:

@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-from structattn.interop.export.card import CARD_NAME, model_card
 from structattn.loading.trained_run import TrainedRun
 from structattn.runs.checkpoint import tensors_to_bytes
 from structattn.runs.selection import weights_of
@@ -21,14 +20,8 @@ weights = safetensors.torch.load_file("model.safetensors")
 `config.json` has the settings of the model and the description of its tokenizer, whose files are here, too."""
 
 
-def export_safetensors(run: TrainedRun, folder: Path, license_name: str) -> None:
-    """Write ``model.safetensors``, ``config.json``, the files of the tokenizer and the card; for any kind of run.
-
-    Args:
-        run: the run.
-        folder: an empty folder, which the caller flushes.
-        license_name: see ``model_card``.
-    """
+def export_safetensors(run: TrainedRun, folder: Path) -> str:
+    """Write ``model.safetensors``, ``config.json`` and the files of the tokenizer of any kind of run."""
     prepared = run.prepared
     config = {
         "format_version": 1,
@@ -44,4 +37,4 @@ def export_safetensors(run: TrainedRun, folder: Path, license_name: str) -> None
         save_sides(prepared.sides, folder, prepared.sides.joint)
     write_unflushed(folder / WEIGHTS_NAME, tensors_to_bytes(weights_of(run.model)))
     write_unflushed(folder / CONFIG_NAME, json.dumps(config, indent=2) + "\n")
-    write_unflushed(folder / CARD_NAME, model_card(run, license_name, _USAGE))
+    return _USAGE

@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from structattn.interop.export.input_form import MASK_SYMBOL, InputForm, input_form
+from structattn.interop.export.input_form import MASK_SYMBOL, input_form, max_length
 from structattn.loading.trained_run import TrainedRun
 from structattn.support.errors import UsageError
 from structattn.support.files import create_folder_unflushed, write_unflushed
@@ -39,8 +39,7 @@ def make_tokenizer(
         examples: ids of lines of the data, on which both tokenizers are compared.
 
     Raises:
-        UsageError: the library cannot encode like this tokenizer; the message says why.
-        UsageError: the library is not installed.
+        UsageError: the library cannot encode like this tokenizer, or is not installed; the message says why.
     """
     tokenizers = import_library("tokenizers", "mt", "exporting a tokenizer")
     found = _make(tokenizers, text.tokenizer)
@@ -161,24 +160,21 @@ TARGET_TOKENIZER: Final = "target_tokenizer"
 _NUM_EXAMPLES: Final = 1000
 
 
-def write_tokenizers(run: TrainedRun, folder: Path, max_length: int) -> None:
+def write_tokenizers(run: TrainedRun, folder: Path) -> None:
     """Write the tokenizer of the inputs, and that of the target into a subfolder if it has its own vocabulary.
 
     Args:
         run: the run.
         folder: an existing folder.
-        max_length: the maximum number of tokens of an input.
 
     Raises:
         UsageError: a tokenizer cannot be expressed, or a library is not installed.
     """
-    form, prepared = input_form(run), run.prepared
-    source = prepared.tokenizer if prepared.parallel_sides is None else prepared.sides.source
-    _write_tokenizer(source, form, _examples(run, source), max_length, folder)
-    if prepared.parallel_sides is not None and not prepared.sides.joint:
+    sides = run.prepared.parallel_sides
+    _write_tokenizer(run, run.prepared.tokenizer if sides is None else sides.source, folder)
+    if sides is not None and not sides.joint:
         create_folder_unflushed(folder / TARGET_TOKENIZER)
-        target = prepared.sides.target
-        _write_tokenizer(target, form, _examples(run, target), max_length, folder / TARGET_TOKENIZER)
+        _write_tokenizer(run, sides.target, folder / TARGET_TOKENIZER)
 
 
 def _examples(run: TrainedRun, text: TextTokenizer) -> Sequence[Sequence[int]]:
@@ -190,17 +186,16 @@ def _examples(run: TrainedRun, text: TextTokenizer) -> Sequence[Sequence[int]]:
     return [sequences[index].tolist() for index in islice(range(len(sequences)), _NUM_EXAMPLES)]
 
 
-def _write_tokenizer(
-    text: TextTokenizer, form: InputForm, examples: Sequence[Sequence[int]], max_length: int, folder: Path
-) -> None:
-    found = make_tokenizer(text, form.before, form.after, examples)
+def _write_tokenizer(run: TrainedRun, text: TextTokenizer, folder: Path) -> None:
+    form = input_form(run)
+    found = make_tokenizer(text, form.before, form.after, _examples(run, text))
     names = [found.id_to_token(index) for index in range(len(CONTROL_SYMBOLS))]
     config: dict[str, Any] = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         **dict(zip(("pad_token", "bos_token", "eos_token"), names, strict=True)),
         "clean_up_tokenization_spaces": False,
         "model_input_names": ["input_ids", "attention_mask"],
-        "model_max_length": max_length,
+        "model_max_length": max_length(run),
         "padding_side": "right" if EOS in form.after else "left",
     }
     if form.has_mask:

@@ -14,36 +14,42 @@ from structattn.interop.huggingface.requirement import require_transformers
 
 require_transformers()
 
+from transformers import AutoConfig
+
 from structattn.interop.huggingface.configuration import (
     StackGPT2Config,
     StackRobertaConfig,
     StructattnConfig,
     StructattnSeq2SeqConfig,
 )
-from structattn.interop.huggingface.gpt2 import (
-    StackGPT2ForSequenceClassification,
-    StackGPT2ForTokenClassification,
-    StackGPT2LMHeadModel,
-    StackGPT2Model,
-)
-from structattn.interop.huggingface.insertion import add_stack_attention, register_models
 from structattn.interop.huggingface.own_models import (
+    OWN_CLASSES,
     StructattnForCausalLM,
     StructattnForMaskedLM,
     StructattnForSeq2SeqLM,
     StructattnModel,
 )
 from structattn.interop.huggingface.registry import register_attention, register_gaussian, register_hard
-from structattn.interop.huggingface.roberta import (
+from structattn.interop.huggingface.stack_models import (
+    CLASSES,
+    StackGPT2ForSequenceClassification,
+    StackGPT2ForTokenClassification,
+    StackGPT2LMHeadModel,
+    StackGPT2Model,
     StackRobertaForCausalLM,
     StackRobertaForMaskedLM,
     StackRobertaForSequenceClassification,
     StackRobertaForTokenClassification,
     StackRobertaModel,
+    add_stack_attention,
 )
 from structattn.settings.huggingface import NondeterministicStack, PointerStack, SuperpositionStack
 
-register_models()
+for _config in (StackGPT2Config, StackRobertaConfig, StructattnConfig, StructattnSeq2SeqConfig):
+    AutoConfig.register(_config.model_type, _config, exist_ok=True)
+for _auto, _classes in [*CLASSES.items(), *OWN_CLASSES.items()]:
+    for _class in _classes:
+        _auto.register(_class.config_class, _class, exist_ok=True)
 
 __all__ = [
     "NondeterministicStack",

@@ -69,15 +69,6 @@ class StackHistory:
         return StackHistory(self.columns, len(indices), tuple(groups))
 
 
-def process_sequences(
-    layer: AttentionLayer, x: Float[Tensor, "batch time d_model"], padding: Padding | None
-) -> Float[Tensor, "batch time d_model"]:
-    """Process whole sequences; outputs at padding are zeros."""
-    if padding is None:
-        return layer(x)
-    return padding.restore(layer(padding.to_front(x), padding.lengths.to(x.device)))
-
-
 def initial_history(
     layer: AttentionLayer, x: Float[Tensor, "batch time d_model"], padding: Padding | None
 ) -> StackHistory:

@@ -65,28 +65,28 @@ def gpt2_from_own(model: LanguageModel, settings: LanguageModelSettings) -> GPT2
         bos_token_id=BOS,
         eos_token_id=EOS,
     )
-    found = GPT2LMHeadModel(config)
-    found.load_state_dict(_weights(model, positions))
-    return found
+    gpt2 = GPT2LMHeadModel(config)
+    gpt2.load_state_dict(_weights(model, positions))
+    return gpt2
 
 
 def _weights(model: LanguageModel, positions: int) -> dict[str, Tensor]:
     embedding = cast(Embedding, model.embedding)
     table, classes, added = embedding.table.weight, embedding.class_embeddings(), embedding.positions
     d_model = table.shape[1]
-    found: dict[str, Tensor] = {
+    weights: dict[str, Tensor] = {
         "transformer.wte.weight": table * embedding.factor,
         "transformer.wpe.weight": table.new_zeros(positions, d_model) if added is None else added(0, positions),
         "lm_head.weight": torch.cat([classes.new_zeros(CLASS_OFFSET, d_model), classes]),
     }
     for index, block in enumerate(model.layers.blocks):
         attention, feedforward, name = block.attention, block.feedforward, f"transformer.h.{index}"
-        found |= _linear(f"{name}.attn.c_attn", attention.layer.projection)
-        found |= _linear(f"{name}.attn.c_proj", attention.layer.output)
-        found |= _linear(f"{name}.mlp.c_fc", feedforward.layer.hidden)
-        found |= _linear(f"{name}.mlp.c_proj", feedforward.layer.output)
-        found |= _norm(f"{name}.ln_1", attention.norm) | _norm(f"{name}.ln_2", feedforward.norm)
-    return found | _norm("transformer.ln_f", model.layers.final)
+        weights |= _linear(f"{name}.attn.c_attn", attention.layer.projection)
+        weights |= _linear(f"{name}.attn.c_proj", attention.layer.output)
+        weights |= _linear(f"{name}.mlp.c_fc", feedforward.layer.hidden)
+        weights |= _linear(f"{name}.mlp.c_proj", feedforward.layer.output)
+        weights |= _norm(f"{name}.ln_1", attention.norm) | _norm(f"{name}.ln_2", feedforward.norm)
+    return weights | _norm("transformer.ln_f", model.layers.final)
 
 
 def _linear(name: str, linear: torch.nn.Linear) -> dict[str, Tensor]:
@@ -105,14 +105,7 @@ MAX_NEW_TOKENS: Final = 512  # that ``generate`` adds by default, where the mode
 def transformers_model(
     model: nn.Module, settings: ModelSettings, source_size: int, vocabulary_size: int
 ) -> PreTrainedModel:
-    """Return a model of transformers with the weights of ``model``, which may be shared.
-
-    Args:
-        model: of a run.
-        settings: of the model.
-        source_size: the number of ids of the source of a translation; otherwise that of the vocabulary.
-        vocabulary_size: the number of ids.
-    """
+    """Return a model of transformers that may share the weights of ``model``; see ``save_as_transformers``."""
     if isinstance(model, HuggingfaceLanguageModel):
         return model.model
     if is_gpt2(settings):
@@ -126,38 +119,43 @@ def transformers_model(
 
 
 def _with_weights(own_class: type[OwnModel], config: Any, model: nn.Module) -> OwnModel:
-    found = own_class(config)
-    found.model = model
-    found.eval()
-    return found
+    own = own_class(config)
+    own.model = model
+    own.eval()
+    return own
 
 
-def save_transformers_model(model: PreTrainedModel, folder: Path, start: int) -> str:
+def save_as_transformers(
+    model: nn.Module, settings: ModelSettings, sizes: tuple[int, int], folder: Path, start: int
+) -> str:
     """Write configuration, weights and the settings of ``generate`` into a folder that the caller flushes.
 
     Args:
-        model: what ``transformers_model`` returned.
+        model: of a run.
+        settings: of the model.
+        sizes: the numbers of ids of the source of a translation, and of the vocabulary.
         folder: an existing folder.
         start: the id that texts begin with.
 
     Returns:
         The name of the model's class.
     """
-    if model.can_generate():
-        ours = isinstance(model, OwnModel)
-        maximum = max_positions(model.config.model_settings()) if ours else model.config.max_position_embeddings
-        model.generation_config = GenerationConfig(
+    converted = transformers_model(model, settings, *sizes)
+    if converted.can_generate():
+        ours = isinstance(converted, OwnModel)
+        maximum = max_positions(settings) if ours else converted.config.max_position_embeddings
+        converted.generation_config = GenerationConfig(
             pad_token_id=PAD,
             bos_token_id=start,
             eos_token_id=EOS,
-            decoder_start_token_id=BOS if model.config.is_encoder_decoder else None,
+            decoder_start_token_id=BOS if converted.config.is_encoder_decoder else None,
             max_length=maximum,
             max_new_tokens=MAX_NEW_TOKENS if maximum is None else None,
             suppress_tokens=None if ours else list(range(CLASS_OFFSET)),
             use_cache=not ours,
         )
     with quiet():
-        model.save_pretrained(folder)
+        converted.save_pretrained(folder)
     for path in folder.glob("*.safetensors"):
         let_others_read(path)
-    return type(model).__name__
+    return type(converted).__name__

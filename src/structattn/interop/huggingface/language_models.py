@@ -1,10 +1,11 @@
 """GPT-2 and RoBERTa as language models of runs: token ids and output classes are those of the prepared data."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -21,9 +22,7 @@ from transformers import (
 from structattn.attention import Explanation
 from structattn.interop.huggingface.cache import stack_cache_layer
 from structattn.interop.huggingface.configuration import StackGPT2Config, StackRobertaConfig
-from structattn.interop.huggingface.gpt2 import StackGPT2LMHeadModel
-from structattn.interop.huggingface.roberta import StackRobertaForMaskedLM
-from structattn.interop.huggingface.sublayer import StackSublayer
+from structattn.interop.huggingface.stack_models import StackGPT2LMHeadModel, StackRobertaForMaskedLM, StackSublayer
 from structattn.settings.huggingface import Gpt2Settings, RobertaSettings
 from structattn.support.special_tokens import BOS, CLASS_OFFSET, EOS, PAD
 
@@ -45,15 +44,15 @@ class HuggingfaceLanguageModel(nn.Module):
     @property
     def embedding(self) -> nn.Module:
         """The embeddings of tokens, without positions."""
-        found: nn.Module = self.model.get_input_embeddings()
-        return found
+        embeddings: nn.Module = self.model.get_input_embeddings()
+        return embeddings
 
     def hidden_states(
         self, tokens: Int[Tensor, "batch time"], lengths: Int[Tensor, " batch"] | None = None
     ) -> Float[Tensor, "batch time d_model"]:
         """Return the hidden states before the output layer."""
-        found: Tensor = self._run(tokens, lengths).last_hidden_state
-        return found
+        x: Tensor = self._run(tokens, lengths).last_hidden_state
+        return x
 
     @torch.no_grad()
     def explain(
@@ -62,13 +61,13 @@ class HuggingfaceLanguageModel(nn.Module):
         """Return the attention weights of each layer and the weights of its stack, first layer first."""
         with _recorded_inputs(self.model) as inputs, _eager(self.model):
             attentions = self._run(tokens, lengths, output_attentions=True).attentions
-        found = []
+        explanations = []
         for layer, weights in enumerate(attentions):
-            found.append(Explanation("softmax", _without_padding(weights, lengths), layer=layer))
+            explanations.append(Explanation("softmax", _without_padding(weights, lengths), layer=layer))
             if layer in inputs:
                 stack, x = inputs[layer]
-                found.append(replace(stack.attention.explain(x, lengths), sublayer="stack", layer=layer))
-        return found
+                explanations.append(replace(stack.attention.explain(x, lengths), sublayer="stack", layer=layer))
+        return explanations
 
     def _run(self, tokens: Tensor, lengths: Tensor | None, **more: Any) -> Any:
         raise NotImplementedError
@@ -154,41 +153,50 @@ def build_huggingface(settings: Gpt2Settings | RobertaSettings, vocabulary_size:
     return RobertaLanguageModel(_roberta(settings, vocabulary_size), vocabulary_size)
 
 
-def _gpt2(settings: Gpt2Settings, vocabulary_size: int) -> PreTrainedModel:
-    sizes = {
-        "vocab_size": vocabulary_size,
-        "n_positions": settings.max_positions,
-        "n_embd": settings.d_model,
-        "n_inner": settings.d_ff,
-        "n_layer": settings.num_layers,
-        "n_head": settings.num_heads,
-        **dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), settings.dropout),
-        "bos_token_id": BOS,
-        "eos_token_id": EOS,
+SIZES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
+    {
+        "gpt2": {
+            "d_model": "n_embd",
+            "num_layers": "n_layer",
+            "num_heads": "n_head",
+            "d_ff": "n_inner",
+            "max_positions": "n_positions",
+        },
+        "roberta": {
+            "d_model": "hidden_size",
+            "num_layers": "num_hidden_layers",
+            "num_heads": "num_attention_heads",
+            "d_ff": "intermediate_size",
+            "max_positions": "max_position_embeddings",
+        },
     }
+)
+"""Field of our settings -> field of the configuration of transformers."""
+
+
+def _gpt2(settings: Gpt2Settings, vocabulary_size: int) -> PreTrainedModel:
+    fields = _fields(settings, "resid_pdrop", "embd_pdrop", "attn_pdrop") | {"vocab_size": vocabulary_size}
     if settings.stack is None:
-        return GPT2LMHeadModel(GPT2Config(**sizes))
-    return StackGPT2LMHeadModel(StackGPT2Config(**sizes, stack=settings.stack))
+        return GPT2LMHeadModel(GPT2Config(**fields))
+    return StackGPT2LMHeadModel(StackGPT2Config(**fields, stack=settings.stack))
 
 
 def _roberta(settings: RobertaSettings, vocabulary_size: int) -> PreTrainedModel:
-    sizes = {
+    fields = _fields(settings, "hidden_dropout_prob", "attention_probs_dropout_prob") | {
         "vocab_size": vocabulary_size + 1,
         "max_position_embeddings": settings.max_positions + 1 + PAD,  # positions count from the id of the padding + 1
-        "hidden_size": settings.d_model,
-        "intermediate_size": settings.d_ff,
-        "num_hidden_layers": settings.num_layers,
-        "num_attention_heads": settings.num_heads,
-        **dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), settings.dropout),
         "layer_norm_eps": ROBERTA_NORM_EPSILON,
         "type_vocab_size": 1,
         "pad_token_id": PAD,
-        "bos_token_id": BOS,
-        "eos_token_id": EOS,
     }
     if settings.stack is None:
-        return RobertaForMaskedLM(RobertaConfig(**sizes))
-    return StackRobertaForMaskedLM(StackRobertaConfig(**sizes, stack=settings.stack))
+        return RobertaForMaskedLM(RobertaConfig(**fields))
+    return StackRobertaForMaskedLM(StackRobertaConfig(**fields, stack=settings.stack))
+
+
+def _fields(settings: Gpt2Settings | RobertaSettings, *dropouts: str) -> dict[str, Any]:
+    sizes = {theirs: getattr(settings, ours) for ours, theirs in SIZES[settings.kind].items()}
+    return sizes | dict.fromkeys(dropouts, settings.dropout) | {"bos_token_id": BOS, "eos_token_id": EOS}
 
 
 def _restore(cache: DynamicCache, state: Gpt2State) -> DynamicCache:
@@ -204,18 +212,16 @@ def _restore(cache: DynamicCache, state: Gpt2State) -> DynamicCache:
 @contextmanager
 def _recorded_inputs(model: nn.Module) -> Iterator[dict[int, tuple[StackSublayer, Tensor]]]:
     """Record the stack and its input in each layer that has one, during the next forward pass."""
-    found: dict[int, tuple[StackSublayer, Tensor]] = {}
-    blocks: list[Any] = [each for each in model.modules() if isinstance(getattr(each, "stack", None), StackSublayer)]
-    hooks = [block.stack.register_forward_pre_hook(partial(_record, found, block.layer_idx)) for block in blocks]
-    try:
-        yield found
-    finally:
-        for hook in hooks:
-            hook.remove()
+    recorded: dict[int, tuple[StackSublayer, Tensor]] = {}
+    with ExitStack() as hooks:
+        for block in model.modules():
+            if isinstance(stack := getattr(block, "stack", None), StackSublayer):
+                hooks.enter_context(stack.register_forward_pre_hook(partial(_record, recorded, block.layer_idx)))
+        yield recorded
 
 
-def _record(found: dict[int, Any], layer: int, stack: StackSublayer, inputs: tuple[Any, ...]) -> None:
-    found[layer] = stack, inputs[0]
+def _record(recorded: dict[Any, Any], layer: Any, stack: StackSublayer, inputs: tuple[Any, ...]) -> None:
+    recorded[layer] = stack, inputs[0]
 
 
 @contextmanager

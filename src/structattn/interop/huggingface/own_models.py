@@ -10,12 +10,19 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers import GenerationMixin, PreTrainedModel
+from transformers import (
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    AutoModelForSeq2SeqLM,
+    GenerationMixin,
+    PreTrainedModel,
+)
 from transformers.modeling_outputs import BaseModelOutput, CausalLMOutput, MaskedLMOutput, Seq2SeqLMOutput
 
 from structattn.attention import Streams
 from structattn.interop.huggingface.configuration import StructattnConfig, StructattnSeq2SeqConfig
-from structattn.interop.huggingface.padding import Padding, padding_of
+from structattn.interop.huggingface.padding import padding_of, process_sequences
 from structattn.models.builders.layers import VocabularySpec
 from structattn.models.builders.models import build_encoder_decoder, build_model
 from structattn.settings.transformer import EncoderDecoderSettings
@@ -51,18 +58,9 @@ class OwnModel(PreTrainedModel):
             module.get_buffer(name).copy_(computed.get_buffer(name))
 
 
-def process_real(function: Any, ids: Tensor, mask: Tensor | None) -> Tensor:
-    """Apply a function of ids and lengths, whose padding is at the end, to a batch with padding anywhere."""
-    padding = None if mask is None else padding_of(mask, ids.shape[1])
-    if padding is None:
-        found: Tensor = function(ids, None)
-        return found
-    return padding.restore(function(real_first(ids, padding), padding.lengths.to(ids.device)))
-
-
-def real_first(ids: Tensor, padding: Padding) -> Tensor:
-    """Move the ids that are not padding to the front; the others become ``<pad>``."""
-    return (ids * padding.real.to(ids.device)).take_along_dim(padding.order.to(ids.device), dim=1)
+def process_ids(function: Any, ids: Tensor, mask: Tensor | None) -> Tensor:
+    """Apply a function of ids and lengths to a batch with the padding of a mask."""
+    return process_sequences(function, ids, None if mask is None else padding_of(mask, ids.shape[1]))
 
 
 class StructattnModel(OwnModel):
@@ -72,11 +70,11 @@ class StructattnModel(OwnModel):
         self, input_ids: Int[Tensor, "batch time"], attention_mask: Tensor | None = None, **kwargs: Any
     ) -> BaseModelOutput:
         """Return the hidden states before the output layer (B, T, d), of two streams the semantic one."""
-        return BaseModelOutput(last_hidden_state=process_real(self._hidden_states, input_ids, attention_mask))
+        return BaseModelOutput(last_hidden_state=process_ids(self._hidden_states, input_ids, attention_mask))
 
     def _hidden_states(self, ids: Tensor, lengths: Tensor | None) -> Tensor:
-        found = self.model.hidden_states(ids, lengths)
-        return found.semantic if isinstance(found, Streams) else found
+        x = self.model.hidden_states(ids, lengths)
+        return x.semantic if isinstance(x, Streams) else x
 
 
 class StructattnForCausalLM(OwnModel, GenerationMixin):
@@ -98,7 +96,7 @@ class StructattnForCausalLM(OwnModel, GenerationMixin):
                 is ignored.
             **kwargs: other arguments of transformers, not used.
         """
-        logits = logits_of_ids(process_real(self.model, input_ids, attention_mask))
+        logits = logits_of_ids(process_ids(self.model, input_ids, attention_mask))
         loss = None if labels is None else mean_cross_entropy(logits[:, :-1], labels[:, 1:])
         return CausalLMOutput(loss=loss, logits=logits)
 
@@ -121,7 +119,7 @@ class StructattnForMaskedLM(OwnModel):
             labels: ids; the loss is their mean cross-entropy. -100 is ignored.
             **kwargs: other arguments of transformers, not used.
         """
-        logits = logits_of_ids(process_real(self.model, input_ids, attention_mask))
+        logits = logits_of_ids(process_ids(self.model, input_ids, attention_mask))
         loss = None if labels is None else mean_cross_entropy(logits, labels)
         return MaskedLMOutput(loss=loss, logits=logits)
 
@@ -179,9 +177,8 @@ class StructattnForSeq2SeqLM(OwnModel, GenerationMixin):
         if decoder_input_ids is None and labels is None:
             raise ValueError("expected decoder_input_ids or labels")
         target = _shifted(labels) if decoder_input_ids is None else decoder_input_ids
-        found = self.get_encoder()(input_ids, attention_mask) if encoder_outputs is None else encoder_outputs
+        memory = (self.get_encoder()(input_ids, attention_mask) if encoder_outputs is None else encoder_outputs)[0]
         lengths = None if attention_mask is None else attention_mask.sum(1)
-        memory = found[0]
         x = self.model.decoder(self.model.target(target), None, memory, lengths)
         logits = logits_of_ids(self.model.logits(x))
         loss = None if labels is None else mean_cross_entropy(logits, labels)
@@ -202,7 +199,7 @@ class _Encoder(nn.Module):
         padding = None if attention_mask is None else padding_of(attention_mask, input_ids.shape[1])
         if padding is None:
             return BaseModelOutput(last_hidden_state=self.model.encode(input_ids))
-        memory = self.model.encode(real_first(input_ids, padding), padding.lengths.to(input_ids.device))
+        memory = self.model.encode(padding.to_front(input_ids), padding.lengths.to(input_ids.device))
         return BaseModelOutput(last_hidden_state=memory)
 
 
@@ -210,3 +207,12 @@ def _shifted(labels: Any) -> Tensor:
     inputs: Tensor = labels.roll(1, dims=1)
     inputs[:, 0] = BOS
     return inputs.masked_fill(inputs == IGNORED_LABEL, PAD)
+
+
+OWN_CLASSES: dict[Any, tuple[type[OwnModel], ...]] = {
+    AutoModel: (StructattnModel,),
+    AutoModelForCausalLM: (StructattnForCausalLM,),
+    AutoModelForMaskedLM: (StructattnForMaskedLM,),
+    AutoModelForSeq2SeqLM: (StructattnForSeq2SeqLM,),
+}
+"""AutoModel -> the classes that it builds."""

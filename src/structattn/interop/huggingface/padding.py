@@ -1,9 +1,11 @@
 """Padding at any positions, for layers that need it at the end."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
 
@@ -21,13 +23,28 @@ class Padding:
     order: Int[Tensor, "batch time"]
     lengths: Int[Tensor, " batch"]
 
-    def to_front(self, x: Float[Tensor, "batch time d_model"]) -> Float[Tensor, "batch time d_model"]:
-        """Move the real positions to the front."""
-        return x.take_along_dim(self.order[..., None].to(x.device), dim=1)
+    def to_front(self, x: Shaped[Tensor, "batch time ..."]) -> Shaped[Tensor, "batch time ..."]:
+        """Move the real positions of ids or vectors to the front."""
+        return _in_order(x, self.order)
 
-    def restore(self, x: Float[Tensor, "batch time d_model"]) -> Float[Tensor, "batch time d_model"]:
+    def restore(self, x: Shaped[Tensor, "batch time ..."]) -> Shaped[Tensor, "batch time ..."]:
         """Undo ``to_front``."""
-        return x.take_along_dim(self.order.argsort(dim=1)[..., None].to(x.device), dim=1)
+        return _in_order(x, self.order.argsort(dim=1))
+
+
+def _in_order(x: Tensor, order: Tensor) -> Tensor:
+    return x.take_along_dim(order.to(x.device).view(*order.shape, *(1,) * (x.ndim - 2)), dim=1)
+
+
+def process_sequences(function: Callable[..., Any], x: Tensor, padding: Padding | None) -> Tensor:
+    """Apply a function of sequences and lengths, whose padding is at the end, to ids or vectors with padding anywhere.
+
+    Its outputs at padding stay what they are: zeros, of a layer.
+    """
+    if padding is None:
+        outputs: Tensor = function(x, None)
+        return outputs
+    return padding.restore(function(padding.to_front(x), padding.lengths.to(x.device)))
 
 
 def padding_of(mask: Tensor, time: int) -> Padding | None:

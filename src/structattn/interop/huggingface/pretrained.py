@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers import GPT2LMHeadModel, PreTrainedModel, RobertaForMaskedLM
 from transformers.utils import logging as transformers_logging
 
-from structattn.interop.huggingface.language_models import HuggingfaceLanguageModel
+from structattn.interop.huggingface.language_models import SIZES, HuggingfaceLanguageModel
 from structattn.settings.huggingface import Gpt2Settings, RobertaSettings
 from structattn.support.environment import is_out_of_memory
 from structattn.support.errors import DataError, SettingsError
@@ -24,24 +24,6 @@ from structattn.support.special_tokens import BOS, EOS, PAD, UNK
 
 CONFIG, WEIGHTS, TOKENIZERS = "config.json", "model.safetensors", ("tokenizer.json", "vocab.json")
 UNKNOWN_SYMBOL, MASK_SYMBOL = "<unk>", "<mask>"
-
-SIZES: Mapping[str, Mapping[str, str]] = {
-    "gpt2": {
-        "d_model": "n_embd",
-        "num_layers": "n_layer",
-        "num_heads": "n_head",
-        "d_ff": "n_inner",
-        "max_positions": "n_positions",
-    },
-    "roberta": {
-        "d_model": "hidden_size",
-        "num_layers": "num_hidden_layers",
-        "num_heads": "num_attention_heads",
-        "d_ff": "intermediate_size",
-        "max_positions": "max_position_embeddings",
-    },
-}
-"""Field of our settings -> field of the configuration of transformers."""
 
 OTHERS: Mapping[str, Sequence[str]] = {
     "gpt2": (
@@ -163,20 +145,16 @@ def _rows(folder: Path, config: Any, symbols: Sequence[str], with_mask: bool) ->
 def _token_ids(folder: Path) -> dict[str, int]:
     """Return the id of each token of tokenizer.json or vocab.json."""
     path = _tokenizer_path(folder)
-    tree = _json(path)
-    if path.name != "tokenizer.json":
-        return _checked_ids(tree, path)
-    vocabulary, added = tree.get("model", {}).get("vocab", {}), tree.get("added_tokens", [])
-    if isinstance(vocabulary, list):  # of a unigram model: tokens with their scores
-        vocabulary = {token: index for index, (token, _) in enumerate(vocabulary)}
-    return _checked_ids({**vocabulary, **{each["content"]: each["id"] for each in added}}, path)
-
-
-def _checked_ids(ids: Mapping[str, Any], path: Path) -> dict[str, int]:
+    ids = _json(path)
+    if path.name == "tokenizer.json":
+        vocabulary, added = ids.get("model", {}).get("vocab", {}), ids.get("added_tokens", [])
+        if isinstance(vocabulary, list):  # of a unigram model: tokens with their scores
+            vocabulary = {token: index for index, (token, _) in enumerate(vocabulary)}
+        ids = {**vocabulary, **{each["content"]: each["id"] for each in added}}
     for token, index in ids.items():
         if type(index) is not int or index < 0:
             raise DataError(path, f"the token {token!r:.60} has the id {index!r:.60}; expected an integer")
-    return dict(ids)
+    return ids
 
 
 def _tokenizer_path(folder: Path) -> Path:

@@ -1,13 +1,14 @@
 """Gaussian and hard attention for transformers' registry of attention functions."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.integrations.sdpa_attention import repeat_kv
 from transformers.masking_utils import sdpa_mask
 from transformers.utils import output_capturing
 
@@ -72,138 +73,89 @@ def outputs_attentions(arguments: dict[str, Any]) -> bool:
     return collected is None or any("attentions" in key for key in collected)
 
 
-def repeat_kv(shared: Tensor, query: Tensor) -> Tensor:
-    """Repeat grouped keys or values (B, K, S, d) for the query heads (B, H, S, d). K must divide H."""
-    times = query.shape[1] // shared.shape[1]
-    return shared if times == 1 else shared.repeat_interleave(times, dim=1)
-
-
-@dataclass(frozen=True)
-class HardAttentionFunction:
-    """Attention function for transformers, in which each query selects one value.
-
-    The selection is a Gumbel-softmax sample in training mode and the largest score in evaluation mode (the Discrete
-    Transformer paper, section 4). The model's attention dropout is ignored.
+def hard_heads(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    position_bias: Tensor | None = None,
+    *,
+    temperature: float,
+    straight_through: bool,
+    **kwargs: Any,
+) -> tuple[Tensor, Tensor | None]:
+    """Return what each query selects (B, T, H, d), and the weights (B, H, T, S) on request; see ``register_hard``.
 
     Args:
-        temperature: of the samples.
-        straight_through: use one-hot samples in training, too.
+        module: the calling attention module.
+        query: (B, H, T, d).
+        key: (B, K, S, d), with K a divisor of H.
+        value: as ``key``.
+        attention_mask: see ``visible_keys``; a floating-point mask is added to the scores.
+        scaling: factor of the scores; None: d ** -0.5.
+        position_bias: added to the scores.
+        temperature: of the samples in training.
+        straight_through: whether these are one-hot.
+        **kwargs: other arguments of transformers.
+
+    Raises:
+        ValueError: the model uses an argument that is not supported.
     """
-
-    temperature: float = 1.0
-    straight_through: bool = False
-
-    def __call__(
-        self,
-        module: nn.Module,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        attention_mask: Tensor | None,
-        scaling: float | None = None,
-        position_bias: Tensor | None = None,
-        **kwargs: Any,
-    ) -> tuple[Tensor, Tensor | None]:
-        """Return the outputs (B, T, H, d), and the weights (B, H, T, S) on request.
-
-        Args:
-            module: the calling attention module.
-            query: (B, H, T, d).
-            key: (B, K, S, d), with K a divisor of H.
-            value: as ``key``.
-            attention_mask: see ``visible_keys``; a floating-point mask is added to the scores.
-            scaling: factor of the scores; None: d ** -0.5.
-            position_bias: added to the scores.
-            **kwargs: other arguments of transformers.
-
-        Raises:
-            ValueError: the model uses an argument that is not supported.
-        """
-        reject_arguments("hard", kwargs, "softcap", "s_aux", "cache")
-        key, value = (repeat_kv(tensor, query) for tensor in (key, value))
-        scores = query @ key.transpose(2, 3) * (query.shape[3] ** -0.5 if scaling is None else scaling)
-        for bias in (attention_mask, position_bias):
-            scores = scores if bias is None or bias.dtype == torch.bool else scores + bias[..., : key.shape[2]]
-        visible = visible_keys(module, attention_mask, query.shape[2], key.shape[2], scores.device)
-        attend: Callable[..., tuple[Tensor, ...]] = hard_attention
-        outputs, _, *weights = attend(
-            scores.masked_fill(~visible, -torch.inf),
-            value,
-            self.temperature,
-            sample=module.training,
-            straight_through=self.straight_through,
-            return_weights=outputs_attentions(kwargs),
-        )
-        return outputs.transpose(1, 2).contiguous(), weights[0] if weights else None
+    reject_arguments("hard", kwargs, "softcap", "s_aux", "cache")
+    key, value = (repeat_kv(shared, query.shape[1] // shared.shape[1]) for shared in (key, value))
+    scores = query @ key.transpose(2, 3) * (query.shape[3] ** -0.5 if scaling is None else scaling)
+    for bias in (attention_mask, position_bias):
+        scores = scores if bias is None or bias.dtype == torch.bool else scores + bias[..., : key.shape[2]]
+    visible = visible_keys(module, attention_mask, query.shape[2], key.shape[2], scores.device)
+    attend: Callable[..., tuple[Tensor, ...]] = hard_attention
+    outputs, _, *weights = attend(
+        scores.masked_fill(~visible, -torch.inf),
+        value,
+        temperature,
+        sample=module.training,
+        straight_through=straight_through,
+        return_weights=outputs_attentions(kwargs),
+    )
+    return outputs.transpose(1, 2).contiguous(), weights[0] if weights else None
 
 
 CAUSAL_OFFSETS, OTHER_OFFSETS = (-1, 0), (-1, 1)
 
 
-@dataclass(frozen=True)
-class GaussianAttentionFunction:
-    """Attention function for transformers, with hard-coded Gaussian weights.
+def gaussian_heads(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    offsets: Sequence[float] | None,
+    gaussians: Mapping[str, Any],
+    **kwargs: Any,
+) -> tuple[Tensor, Tensor | None]:
+    """Return the outputs (B, T, H, d), and the weights (B, H, T, S) on request; see ``register_gaussian``.
 
-    Weights are those of You et al. (2020, section 3.1, equation 2), unnormalised, and zero for masked keys. Queries and
-    keys are unused, so that their projections get no gradient. The model's attention dropout is ignored.
+    Arguments are as for ``hard_heads``; of the queries only the shape is used. ``gaussians`` are sigma, kernel and
+    window.
 
-    Args:
-        offsets: centres relative to the query, repeated for all heads; None: the paper's, -1 and 0 for causal
-            attention, -1 and 1 otherwise.
-        sigma: the standard deviation, in positions.
-        kernel: "full", "window" or "index", as for ``gaussian_attention``.
-        window: number of keys for the kernel "window".
+    Raises:
+        ValueError: the module is cross-attention.
     """
-
-    offsets: tuple[float, ...] | None = None
-    sigma: float = 1.0
-    kernel: Kernel = "full"
-    window: int = 3
-
-    def __call__(
-        self,
-        module: nn.Module,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        attention_mask: Tensor | None,
-        **kwargs: Any,
-    ) -> tuple[Tensor, Tensor | None]:
-        """Return the outputs (B, T, H, d), and the weights (B, H, T, S) on request.
-
-        Args:
-            module: the calling attention module.
-            query: (B, H, T, d); only its shape is used.
-            key: (B, K, S, d); unused.
-            value: (B, K, S, d), with K a divisor of H.
-            attention_mask: see ``visible_keys``.
-            **kwargs: other arguments of transformers.
-
-        Raises:
-            ValueError: the module is cross-attention.
-        """
-        reject_arguments("gaussian", kwargs, "cache")
-        reject_cross_attention(module, query.shape[2], value.shape[2])
-        visible = visible_keys(module, attention_mask, query.shape[2], value.shape[2], value.device)
-        weights = self.weights(module, query.shape[1], visible).to(value.dtype)
-        outputs = weights @ repeat_kv(value, query)
-        weights = weights.expand(query.shape[0], -1, -1, -1)
-        return outputs.transpose(1, 2).contiguous(), weights if outputs_attentions(kwargs) else None
-
-    def weights(self, module: nn.Module, num_heads: int, visible: Tensor) -> Tensor:
-        """Return the weights (1 or B, H, T, S) in float32."""
-        offsets = self.offsets or (CAUSAL_OFFSETS if is_causal(module) else OTHER_OFFSETS)
-        weights = gaussian_weights(
-            [offsets[head % len(offsets)] for head in range(num_heads)],
-            *visible.shape[2:],
-            sigma=self.sigma,
-            kernel=self.kernel,
-            window=self.window,
-            first=first_query(visible),
-            device=visible.device,
-        )
-        same_for_all = visible.stride(0) == 0  # one mask, expanded to the batch
-        return torch.where(visible[:1] if same_for_all else visible, weights, 0)
+    reject_arguments("gaussian", kwargs, "cache")
+    reject_cross_attention(module, query.shape[2], value.shape[2])
+    visible = visible_keys(module, attention_mask, query.shape[2], value.shape[2], value.device)
+    offsets = offsets or (CAUSAL_OFFSETS if is_causal(module) else OTHER_OFFSETS)
+    each_head = [offsets[head % len(offsets)] for head in range(query.shape[1])]
+    weights = gaussian_weights(
+        each_head, *visible.shape[2:], **gaussians, first=first_query(visible), device=visible.device
+    )
+    same_for_all = visible.stride(0) == 0  # one mask, expanded to the batch
+    weights = torch.where(visible[:1] if same_for_all else visible, weights, 0).to(value.dtype)
+    outputs = weights @ repeat_kv(value, query.shape[1] // value.shape[1])
+    weights = weights.expand(query.shape[0], -1, -1, -1)
+    return outputs.transpose(1, 2).contiguous(), weights if outputs_attentions(kwargs) else None
 
 
 def first_query(visible: Tensor) -> int:
@@ -248,9 +200,11 @@ def register_gaussian(
     kernel: Kernel = "full",
     window: int = 3,
 ) -> None:
-    """Register hard-coded Gaussian attention (You et al. 2020) for ``attn_implementation=name``.
+    """Register hard-coded Gaussian attention (You et al. 2020, section 3.1) for ``attn_implementation=name``.
 
-    It replaces self-attention, causal or not, with or without a cache; cross-attention raises an error.
+    Weights are those of equation 2, unnormalised, and zero for masked keys. Queries and keys are unused, so that their
+    projections get no gradient. The model's attention dropout is ignored. It replaces self-attention, causal or not,
+    with or without a cache; cross-attention raises an error.
 
     Args:
         name: without "/", which transformers reserves.
@@ -264,12 +218,16 @@ def register_gaussian(
     Raises:
         ValueError: an argument is invalid.
     """
-    Gaussians(tuple(offsets or ()), sigma=sigma, kernel=kernel, window=window)  # validates the arguments
-    _register(name, GaussianAttentionFunction(tuple(offsets) if offsets else None, sigma, kernel, window))
+    gaussians: dict[str, Any] = {"sigma": sigma, "kernel": kernel, "window": window}
+    Gaussians(tuple(offsets or ()), **gaussians)  # validates the arguments
+    _register(name, partial(gaussian_heads, offsets=offsets and tuple(offsets), gaussians=gaussians))
 
 
 def register_hard(name: str, *, temperature: float = 1.0, straight_through: bool = False) -> None:
-    """Register hard attention (the Discrete Transformer paper, section 4) for ``attn_implementation=name``.
+    """Register attention in which each query selects one value, for ``attn_implementation=name``.
+
+    The selection is a Gumbel-softmax sample in training mode and the largest score in evaluation mode (the Discrete
+    Transformer paper, section 4). The model's attention dropout is ignored.
 
     Args:
         name: without "/", which transformers reserves.
@@ -281,7 +239,7 @@ def register_hard(name: str, *, temperature: float = 1.0, straight_through: bool
     """
     if not 0 <= temperature < float("inf"):
         raise ValueError(f"temperature={temperature}; expected 0 <= temperature < inf")
-    _register(name, HardAttentionFunction(temperature, straight_through))
+    _register(name, partial(hard_heads, temperature=temperature, straight_through=straight_through))
 
 
 def _register(name: str, function: Callable[..., Any]) -> None:

@@ -32,37 +32,34 @@ class RunDescription:
 
 
 class Tracker(Protocol):
-    """A run in a tracker, open for more events; created from a ``RunDescription``."""
+    """A run in a tracker, open for more events; created from a ``RunDescription``.
+
+    Raises:
+        UsageError: the tracker's library is not installed.
+    """
 
     def last_steps(self) -> Mapping[str, int]:
         """Return the last step of each kind of event that the tracker already has."""
-        ...
+        return {}
 
     def log(self, kind: str, step: int, values: Mapping[str, float]) -> None:
         """Add the values of an event, whose names become ``KIND/NAME``."""
-        ...
 
     def flush(self) -> None:
         """Make what was logged visible."""
-        ...
 
     def close(self, finished: bool) -> None:
         """Close the tracker; ``finished``: the run has ended."""
-        ...
 
 
 _EXPERIMENT, _TAG, _LAST = "structattn", "structattn.identity", "structattn.last."
 _AT_ONCE: Final = 100  # the most parameters that a request may have
 
 
-class MLflow:
+class MLflow(Tracker):
     """A run that is found again by its identity, so that a later replay adds what is new.
 
-    Args:
-        run: the run; its place is used if the environment variable ``MLFLOW_TRACKING_URI`` names no server.
-
-    Raises:
-        UsageError: the library is not installed.
+    Its place is used if the environment variable ``MLFLOW_TRACKING_URI`` names no server.
     """
 
     def __init__(self, run: RunDescription) -> None:
@@ -112,15 +109,8 @@ class MLflow:
         self._client.set_terminated(self._run.info.run_id, "FINISHED" if finished else "KILLED")
 
 
-class TensorBoard:
-    """A folder with one event file, which begins anew with each replay.
-
-    Args:
-        run: the run.
-
-    Raises:
-        UsageError: the library is not installed.
-    """
+class TensorBoard(Tracker):
+    """A folder with one event file, which begins anew with each replay."""
 
     def __init__(self, run: RunDescription) -> None:
         require_modules("tensorboard", "tensorboard")
@@ -130,10 +120,6 @@ class TensorBoard:
         self._writer = library.SummaryWriter(str(run.place))
         indented = "".join(f"    {line}\n" for line in run.settings_text.splitlines())
         self._writer.add_text("settings", indented, 0)
-
-    def last_steps(self) -> Mapping[str, int]:
-        """Return nothing: the file is new."""
-        return {}
 
     def log(self, kind: str, step: int, values: Mapping[str, float]) -> None:
         """Add scalars."""
@@ -149,16 +135,11 @@ class TensorBoard:
         self._writer.close()
 
 
-class WeightsAndBiases:
+class WeightsAndBiases(Tracker):
     """A run with an identifier of its own; ``wandb sync`` uploads one that was logged offline.
 
-    Each replay writes all events: the server drops the steps that it has of the same identifier.
-
-    Args:
-        run: the run. The environment variables ``WANDB_MODE``, ``WANDB_PROJECT`` and so on count.
-
-    Raises:
-        UsageError: the library is not installed.
+    Each replay writes all events: the server drops the steps that it has of the same identifier. The environment
+    variables ``WANDB_MODE``, ``WANDB_PROJECT`` and so on count.
     """
 
     def __init__(self, run: RunDescription) -> None:
@@ -176,16 +157,9 @@ class WeightsAndBiases:
             settings=self._library.Settings(silent=True, console="off"),
         )
 
-    def last_steps(self) -> Mapping[str, int]:
-        """Return nothing: the server knows."""
-        return {}
-
     def log(self, kind: str, step: int, values: Mapping[str, float]) -> None:
         """Add the values to the history."""
         self._run.log({f"{kind}/{name}": value for name, value in values.items()}, step=step)
-
-    def flush(self) -> None:
-        """Do nothing: the library writes by itself."""
 
     def close(self, finished: bool) -> None:
         """Finish the run, and wait until its file is written; other runs of this process are finished, too."""
