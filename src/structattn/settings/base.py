@@ -6,13 +6,21 @@ from difflib import get_close_matches
 from functools import cache
 from typing import Annotated, Any, Union, get_args
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Tag
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 from pydantic_core import ErrorDetails
+
+from structattn.support.reading import MAX_INTEGER
 
 MAX_LAYERS = 1_000
 """The maximum number of layers of one part of a model."""
 MAX_SIZE = 1_000_000
 """The maximum size of a vector, table, batch or window; more is a mistake and would only exhaust memory."""
+
+Positive = Annotated[int, Field(ge=1)]
+Size = Annotated[int, Field(ge=1, le=MAX_SIZE)]
+NumLayers = Annotated[int, Field(ge=1, le=MAX_LAYERS)]
+Seed = Annotated[int, Field(ge=0, le=MAX_INTEGER)]
+Probability = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Settings(BaseModel):

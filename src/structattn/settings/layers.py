@@ -95,9 +95,9 @@ else:
 class LayerSettings(Settings):
     """A transformer layer: its self-attention and its other sublayers."""
 
-    feedforward: bool = Field(default=True, description="whether the layer has a feed-forward sublayer")
+    feedforward: bool = Field(True, description="whether the layer has a feed-forward sublayer")
     stack: AddedStack | None = Field(
-        default=None,
+        None,
         description="stack attention added after the feed-forward sublayer, without layer norm and dropout; null: none",
     )
 

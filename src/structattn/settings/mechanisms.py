@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, get_args
 
-from pydantic import Field, field_validator
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, field_validator
 
-from structattn.settings.base import MAX_SIZE, Settings
+from structattn.settings.base import Positive, Settings, Size
 
 Kernel = Literal["full", "window", "index"]
 
@@ -15,9 +15,7 @@ Kernel = Literal["full", "window", "index"]
 class MultiHead(Settings):
     """Base class of mechanisms with several heads."""
 
-    num_heads: int | None = Field(
-        default=None, ge=1, le=MAX_SIZE, description="number of heads; null: that of the model"
-    )
+    num_heads: Size | None = Field(None, description="number of heads; null: that of the model")
 
 
 class Softmax(MultiHead):
@@ -30,15 +28,14 @@ class Hard(MultiHead):
     """Hard attention: each head selects one position; trained with Gumbel-softmax (Discrete Transformer)."""
 
     attention: Literal["hard"]
-    temperature: float = Field(default=1.0, ge=0, description="temperature τ of the Gumbel-softmax in training")
+    temperature: NonNegativeFloat = Field(1.0, description="temperature τ of the Gumbel-softmax in training")
     straight_through: bool = Field(
-        default=False,
+        False,
         description="straight-through estimator: one-hot weights in the forward pass of training, the gradient of the "
         "relaxed weights in the backward pass",
     )
     noise: bool = Field(
-        default=True,
-        description="Gumbel noise in training; false: none, so that training is deterministic (ours)",
+        True, description="Gumbel noise in training; false: none, so that training is deterministic (ours)"
     )
 
 
@@ -47,21 +44,21 @@ class Gaussian(MultiHead):
 
     attention: Literal["gaussian"]
     offsets: tuple[float, ...] | None = Field(
-        default=None,
+        None,
         min_length=1,
         description="centres relative to the query's position, repeated for all heads; null: -1, 0 in causal and -1, 1 "
         "in bidirectional self-attention, -1, 0, 1 in cross-attention",
     )
-    num_learned_heads: int = Field(
-        default=0, ge=0, description="how many of the heads use learned softmax attention instead"
+    num_learned_heads: NonNegativeInt = Field(
+        0, description="how many of the heads use learned softmax attention instead"
     )
     kernel: Kernel = Field(
-        default="full",
+        "full",
         description="full: all positions; window: the `window` positions around the centre; index: the position at the "
         "centre alone, with weight 1",
     )
-    window: int = Field(default=3, ge=1, le=MAX_SIZE, description="number of positions of the window kernel, odd")
-    sigma: float = Field(default=1.0, gt=0, description="standard deviation, in positions")
+    window: Size = Field(3, description="number of positions of the window kernel, odd")
+    sigma: PositiveFloat = Field(1.0, description="standard deviation, in positions")
 
     @field_validator("window")
     @classmethod
@@ -74,32 +71,28 @@ class Gaussian(MultiHead):
 class CrossGaussian(Gaussian):
     """Hard-coded Gaussian attention around the target position times the length ratio (You et al. 2020)."""
 
-    length_ratio: float | None = Field(
-        default=None,
-        gt=0,
+    length_ratio: PositiveFloat | None = Field(
+        None,
         description="γ, mean source length / mean target length; null: computed from the training pairs, in tokens",
     )
-    floor: bool = Field(
-        default=True, description="round centres down, as in the paper; the authors' code does not round"
-    )
+    floor: bool = Field(True, description="round centres down, as in the paper; the authors' code does not round")
 
 
 class Superposition(Settings):
     """Superposition stack attention (DuSell & Chiang 2024, section 5)."""
 
     attention: Literal["superposition"]
-    stack_embedding_size: int = Field(ge=1, le=MAX_SIZE, description="m, the size of the stack vectors")
+    stack_embedding_size: Size = Field(description="m, the size of the stack vectors")
     pushed_activation: Literal["sigmoid", "none"] = Field(
-        default="sigmoid", description="activation of pushed vectors; sigmoid in the paper, none in the authors' code"
+        "sigmoid", description="activation of pushed vectors; sigmoid in the paper, none in the authors' code"
     )
 
 
 class RecurrentSuperposition(Superposition):
     """Superposition stack of a recurrent network (Joulin & Mikolov 2015; DuSell & Chiang 2024, section 6)."""
 
-    depth: int | None = Field(
-        default=None,
-        ge=1,
+    depth: Positive | None = Field(
+        None,
         description="number of vectors that the stack holds, those below are lost; null: no limit, 100 in the code of "
         "Li et al. (2024)",
     )
@@ -113,17 +106,15 @@ class Nondeterministic(Settings):
     stack_alphabet_size: int = Field(
         ge=1, le=16, description="|Γ|, number of stack symbols, including the bottom symbol"
     )
-    stack_embedding_size: int = Field(ge=1, le=MAX_SIZE, description="m, the size of the stack vectors")
+    stack_embedding_size: Size = Field(description="m, the size of the stack vectors")
     pushed_activation: Literal["sigmoid", "exp"] = Field(
-        default="sigmoid", description="activation of pushed vectors; sigmoid in the paper, exp in the authors' code"
+        "sigmoid", description="activation of pushed vectors; sigmoid in the paper, exp in the authors' code"
     )
-    window: int | None = Field(
-        default=None,
-        ge=1,
-        description="maximum number of steps between the push and the pop of an item; null: no limit",
+    window: Positive | None = Field(
+        None, description="maximum number of steps between the push and the pop of an item; null: no limit"
     )
     pop_offset: float = Field(
-        default=0.0,
+        0.0,
         ge=-100,
         le=100,
         description="number added to the log-weights of pops, 0 in the paper; with 2, more seeds learn to use "
@@ -135,9 +126,9 @@ class Stratified(Settings):
     """Stratified stack of a recurrent network (Grefenstette et al. 2015)."""
 
     attention: Literal["stratified"]
-    stack_embedding_size: int = Field(ge=1, le=MAX_SIZE, description="m, the size of the stack vectors")
+    stack_embedding_size: Size = Field(description="m, the size of the stack vectors")
     pushed_activation: Literal["tanh", "sigmoid", "none"] = Field(
-        default="tanh", description="activation of pushed vectors; tanh in the paper"
+        "tanh", description="activation of pushed vectors; tanh in the paper"
     )
 
 
@@ -146,7 +137,7 @@ class StackPointer(Settings):
 
     attention: Literal["stack_pointer"]
     bottom: Literal["first_token", "learned"] = Field(
-        default="first_token",
+        "first_token",
         description="value of the empty stack: the first position, in language models and transductions <bos>, as in "
         "the paper (first_token); or a learned vector before it, which is not in the paper (learned)",
     )

@@ -2,10 +2,9 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, Tag
+from pydantic import Field, NonNegativeInt, Tag
 
-from structattn.settings.base import Settings, discriminated_by
-from structattn.support.reading import MAX_INTEGER
+from structattn.settings.base import Positive, Seed, Settings, discriminated_by
 
 Lengths = tuple[int, int]
 Level = Literal["bpe", "sentencepiece-bpe", "sentencepiece-unigram", "word", "character", "byte"]
@@ -15,7 +14,7 @@ Marker = Literal["end", "start", "continuation", "none"]
 class SampledData(Settings):
     """Base class of data that are sampled at random."""
 
-    seed: int | None = Field(default=None, ge=0, le=MAX_INTEGER, description="random seed; null: that of the trial")
+    seed: Seed | None = Field(None, description="random seed; null: that of the trial")
 
     def seeded(self, trial_seed: int) -> Self:
         """Return these settings with a seed: their own, or that of the trial."""
@@ -33,23 +32,19 @@ class FormalLanguageData(SampledData):
     kind: Literal["formal_language"] = "formal_language"
     language: str = Field(description="name of the language, as listed by `structattn list`")
     variant: Literal["faithful", "reference"] = Field(
-        default="faithful",
+        "faithful",
         description="the grammar as published (faithful), or as transformed by the authors' code (reference)",
     )
-    train: int = Field(default=10_000, ge=1, description="number of training strings")
-    valid: int = Field(default=1_000, ge=1, description="number of validation strings")
-    test_per_length: int = Field(default=100, ge=1, description="number of test strings of each length")
-    train_lengths: Lengths = Field(default=(40, 80), description="minimal and maximal length of training strings")
-    test_lengths: Lengths = Field(default=(40, 100), description="minimal and maximal length of test strings")
-    group_size: int = Field(
-        default=10,
-        ge=1,
-        description="number of consecutive training strings of equal length, so that batches need no padding",
+    train: Positive = Field(10_000, description="number of training strings")
+    valid: Positive = Field(1_000, description="number of validation strings")
+    test_per_length: Positive = Field(100, description="number of test strings of each length")
+    train_lengths: Lengths = Field((40, 80), description="minimal and maximal length of training strings")
+    test_lengths: Lengths = Field((40, 100), description="minimal and maximal length of test strings")
+    group_size: Positive = Field(
+        10, description="number of consecutive training strings of equal length, so that batches need no padding"
     )
-    short: int = Field(
-        default=0, ge=0, description="number of further, short training strings, for training.curriculum"
-    )
-    short_lengths: Lengths = Field(default=(1, 11), description="minimal and maximal length of these")
+    short: NonNegativeInt = Field(0, description="number of further, short training strings, for training.curriculum")
+    short_lengths: Lengths = Field((1, 11), description="minimal and maximal length of these")
 
 
 class TransductionPairs(SampledData):
@@ -57,10 +52,10 @@ class TransductionPairs(SampledData):
 
     kind: Literal["transduction"]
     transduction: str = Field(description="name of the transduction, as listed by `structattn list`")
-    train_lengths: Lengths = Field(default=(1, 40), description="minimal and maximal length of training inputs")
-    test_lengths: Lengths = Field(default=(41, 100), description="minimal and maximal length of test inputs")
-    valid_per_length: int = Field(default=16, ge=1, description="number of validation pairs of each length")
-    test_per_length: int = Field(default=512, ge=1, description="number of test pairs of each length")
+    train_lengths: Lengths = Field((1, 40), description="minimal and maximal length of training inputs")
+    test_lengths: Lengths = Field((41, 100), description="minimal and maximal length of test inputs")
+    valid_per_length: Positive = Field(16, description="number of validation pairs of each length")
+    test_per_length: Positive = Field(512, description="number of test pairs of each length")
 
 
 TextFiles = Annotated[
@@ -75,28 +70,24 @@ class ParallelText(Settings):
     train: TextFiles
     valid: TextFiles
     test: TextFiles | None = None
-    level: Level = Field(default="bpe", description="unit of tokens")
-    joint: bool = Field(default=True, description="one subword model and one vocabulary for both sides")
-    vocabulary_size: int = Field(
-        default=32_000, ge=0, description="number of merges (bpe) or pieces (sentencepiece) to learn"
+    level: Level = Field("bpe", description="unit of tokens")
+    joint: bool = Field(True, description="one subword model and one vocabulary for both sides")
+    vocabulary_size: NonNegativeInt = Field(
+        32_000, description="number of merges (bpe) or pieces (sentencepiece) to learn"
     )
-    vocabulary_threshold: int = Field(
-        default=0,
-        ge=0,
-        description="subwords less frequent than this on a side are split on that side; words become <unk>",
+    vocabulary_threshold: NonNegativeInt = Field(
+        0, description="subwords less frequent than this on a side are split on that side; words become <unk>"
     )
-    marker: Marker = Field(default="end", description="word-boundary marker of bpe")
-    nfkc: bool = Field(default=True, description="normalize text to Unicode NFKC")
-    lowercase: bool = Field(default=False, description="convert text to lower case")
-    max_characters: int | None = Field(default=None, ge=1, description="drop pairs in which a side is longer")
+    marker: Marker = Field("end", description="word-boundary marker of bpe")
+    nfkc: bool = Field(True, description="normalize text to Unicode NFKC")
+    lowercase: bool = Field(False, description="convert text to lower case")
+    max_characters: Positive | None = Field(None, description="drop pairs in which a side is longer")
     max_ratio: float | None = Field(
-        default=None,
-        ge=1,
-        description="drop training pairs in which a side is more than this many times as long as the other",
+        None, ge=1, description="drop training pairs in which a side is more than this many times as long as the other"
     )
-    drop_full_stops: bool = Field(default=False, description="drop pairs in which a side is a single full stop")
-    sample: int | None = Field(default=None, ge=1, description="keep a random sample of this many training pairs")
-    sample_seed: int = Field(default=123, ge=0, le=MAX_INTEGER, description="random seed of the sample")
+    drop_full_stops: bool = Field(False, description="drop pairs in which a side is a single full stop")
+    sample: Positive | None = Field(None, description="keep a random sample of this many training pairs")
+    sample_seed: Seed = Field(123, description="random seed of the sample")
 
     @property
     def splits(self) -> dict[str, tuple[str, ...]]:
@@ -115,33 +106,28 @@ class TextData(Settings):
     kind: Literal["text"]
     train: str = Field(description="file of training text, one sequence per line")
     valid: str = Field(description="file of validation text")
-    test: str | None = Field(default=None, description="file of test text")
-    level: Level | Literal["pretrained"] = Field(default="word", description="unit of tokens")
+    test: str | None = Field(None, description="file of test text")
+    level: Level | Literal["pretrained"] = Field("word", description="unit of tokens")
     unknown_classes: bool = Field(
-        default=False, description="words seen once become classes by shape and suffix, such as UNK-LC-ing"
+        False, description="words seen once become classes by shape and suffix, such as UNK-LC-ing"
     )
-    tokenizer: str | None = Field(
-        default=None, description="local folder of a Hugging Face tokenizer, at level pretrained"
-    )
+    tokenizer: str | None = Field(None, description="local folder of a Hugging Face tokenizer, at level pretrained")
     mode: Literal["sentences", "stream"] = Field(
-        default="sentences", description="each line is an example, or all lines form one stream"
+        "sentences", description="each line is an example, or all lines form one stream"
     )
-    skip_empty: bool = Field(default=False, description="drop empty lines instead of refusing them")
-    min_count: int = Field(
-        default=1, ge=1, description="symbols with fewer training occurrences become <unk>; such subwords are split"
+    skip_empty: bool = Field(False, description="drop empty lines instead of refusing them")
+    min_count: Positive = Field(
+        1, description="symbols with fewer training occurrences become <unk>; such subwords are split"
     )
-    max_symbols: int | None = Field(default=None, ge=1, description="maximum number of symbols in the vocabulary")
-    vocabulary_size: int = Field(
-        default=32_000, ge=1, description="number of merges (bpe) or pieces (sentencepiece) to learn"
-    )
-    marker: Marker = Field(default="end", description="word-boundary marker of bpe")
-    block_length: int | None = Field(
-        default=None,
-        ge=1,
+    max_symbols: Positive | None = Field(None, description="maximum number of symbols in the vocabulary")
+    vocabulary_size: Positive = Field(32_000, description="number of merges (bpe) or pieces (sentencepiece) to learn")
+    marker: Marker = Field("end", description="word-boundary marker of bpe")
+    block_length: Positive | None = Field(
+        None,
         description="in a stream, cut the end off every 1,000 lines so that the rest makes whole blocks of this length",
     )
-    nfkc: bool = Field(default=False, description="normalize text to Unicode NFKC")
-    lowercase: bool = Field(default=False, description="convert text to lower case")
+    nfkc: bool = Field(False, description="normalize text to Unicode NFKC")
+    lowercase: bool = Field(False, description="convert text to lower case")
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -156,17 +142,17 @@ class Treebank(Settings):
     kind: Literal["trees"]
     train: str = Field(description="file of bracketed trees")
     valid: str = Field(description="file of bracketed trees")
-    test: str | None = Field(default=None, description="file of bracketed trees")
+    test: str | None = Field(None, description="file of bracketed trees")
     tags: Literal["normalized", "kept"] = Field(
-        default="normalized",
+        "normalized",
         description="what stands for a word in a linearized tree: XX (normalized), or its part-of-speech tag (kept)",
     )
-    level: Level = Field(default="word", description="unit of tokens of the sentences")
-    vocabulary_size: int = Field(
-        default=8_000, ge=0, description="number of merges (bpe) or pieces (sentencepiece) to learn"
+    level: Level = Field("word", description="unit of tokens of the sentences")
+    vocabulary_size: NonNegativeInt = Field(
+        8_000, description="number of merges (bpe) or pieces (sentencepiece) to learn"
     )
-    vocabulary_threshold: int = Field(
-        default=0, ge=0, description="words less frequent than this become <unk>; subwords are split"
+    vocabulary_threshold: NonNegativeInt = Field(
+        0, description="words less frequent than this become <unk>; subwords are split"
     )
 
     @property
@@ -187,15 +173,15 @@ class TransformationPairs(SampledData):
     kind: Literal["transformation"]
     transformation: Literal["question", "tense"] = Field(description="task")
     published: str | None = Field(
-        default=None, description="folder with the published NAME.dev, NAME.test and NAME.gen; null: draw these sets"
+        None, description="folder with the published NAME.dev, NAME.test and NAME.gen; null: draw these sets"
     )
     layout: Literal["sentences", "parallel"] = Field(
-        default="sentences", description="source and target as one sentence, or pairs for an encoder-decoder"
+        "sentences", description="source and target as one sentence, or pairs for an encoder-decoder"
     )
-    train: int = Field(default=100_000, ge=1, description="number of training pairs")
-    valid: int = Field(default=1_000, ge=1, description="number of validation pairs, where drawn")
-    test: int = Field(default=10_000, ge=1, description="number of test pairs, where drawn")
-    gen: int = Field(default=10_000, ge=1, description="number of generalisation pairs, where drawn")
+    train: Positive = Field(100_000, description="number of training pairs")
+    valid: Positive = Field(1_000, description="number of validation pairs, where drawn")
+    test: Positive = Field(10_000, description="number of test pairs, where drawn")
+    gen: Positive = Field(10_000, description="number of generalisation pairs, where drawn")
 
     @property
     def files(self) -> tuple[str, ...]:

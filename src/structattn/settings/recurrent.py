@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING, Annotated, Literal, Self, TypeAlias
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, PositiveFloat, model_validator
 
-from structattn.settings.base import MAX_LAYERS, MAX_SIZE, Settings, union_of
+from structattn.settings.base import NumLayers, Probability, Settings, Size, union_of
 from structattn.settings.embeddings import TableEmbedding, WordEmbedding
 from structattn.settings.layers import mechanism_from_short
 from structattn.settings.mechanisms import MECHANISMS
@@ -25,50 +25,44 @@ else:
 class RecurrentSettings(Settings):
     """Base class of recurrent language models; the defaults are those of DuSell & Chiang (2024)."""
 
-    hidden_size: int = Field(default=100, ge=1, le=MAX_SIZE, description="number of hidden units")
+    hidden_size: Size = Field(100, description="number of hidden units")
     stack: RecurrentStackSettings | None = Field(
-        default=None,
-        description="stack of the network, a mapping or a short form such as nondeterministic-3-3-5; null: none",
+        None, description="stack of the network, a mapping or a short form such as nondeterministic-3-3-5; null: none"
     )
-    embedding_size: int | None = Field(
-        default=None, ge=1, le=MAX_SIZE, description="size of the learned embeddings; null: one-hot vectors instead"
+    embedding_size: Size | None = Field(
+        None, description="size of the learned embeddings; null: one-hot vectors instead"
     )
     embedding: WordEmbedding = Field(
-        default=TableEmbedding(),
+        TableEmbedding(),
         description="kind of the embeddings: table, c2w or character_lstm, a name or a mapping with its fields",
     )
-    num_layers: int = Field(
-        default=1,
-        ge=1,
-        le=MAX_LAYERS,
-        description="number of layers; the first reads the stack, the last controls it",
-    )
+    num_layers: NumLayers = Field(1, description="number of layers; the first reads the stack, the last controls it")
     learned_initial_state: bool = Field(
-        default=False, description="learn the hidden states before the first step, as tanh(p); false: 0"
+        False, description="learn the hidden states before the first step, as tanh(p); false: 0"
     )
     join_reading: bool = Field(
-        default=False,
+        False,
         description="predict from the hidden state and the stack's reading of the same step (+R in DuSell & Cotterell "
         "2025); false: from the hidden state, which has seen the reading of the step before",
     )
     tied_embeddings: bool = Field(
-        default=False,
+        False,
         description="share the weights of embeddings and output layer, which then has no bias; the embeddings have the "
         "size of the output, hidden_size or with join_reading more, and are not multiplied by its square root",
     )
-    dropout: float = Field(
-        default=0.0, ge=0, lt=1, description="dropout rate of embeddings, between layers and before the output layer"
+    dropout: Probability = Field(
+        0.0, description="dropout rate of embeddings, between layers and before the output layer"
     )
     weight_init: Literal["uniform", "xavier", "xavier_actions", "lecun"] = Field(
-        default="uniform",
+        "uniform",
         description="initial weights; uniform: Xavier uniform for the output layer and the projections to a "
         "superposition or stratified stack, U(-s, s) for others (code of DuSell & Chiang 2024); xavier: Xavier uniform "
         "for the projections to a nondeterministic stack, too (their text); xavier_actions: for those to its actions "
         "only (code of DuSell & Cotterell 2025); lecun: normal with variance 1 / fan_in for "
         "all linear maps, as Haiku draws them (code of Li et al. 2024)",
     )
-    init_scale: float = Field(
-        default=0.1, gt=0, description="s of the uniform distribution U(-s, s) of other initial weights"
+    init_scale: PositiveFloat = Field(
+        0.1, description="s of the uniform distribution U(-s, s) of other initial weights"
     )
 
     @property
@@ -116,4 +110,4 @@ class ElmanSettings(RecurrentSettings):
     """Elman network as a language model, optionally with a stack (Li et al. 2024)."""
 
     kind: Literal["rnn"]
-    activation: Literal["tanh", "relu"] = Field(default="tanh", description="activation of the hidden units")
+    activation: Literal["tanh", "relu"] = Field("tanh", description="activation of the hidden units")

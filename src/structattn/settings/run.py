@@ -11,7 +11,7 @@ import yaml
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
-from structattn.settings.base import Settings, suggestion, words_of
+from structattn.settings.base import Seed, Settings, suggestion, words_of
 from structattn.settings.evaluation import EvaluationSettings
 from structattn.settings.mechanisms import Hard
 from structattn.settings.models import ModelSettings
@@ -19,7 +19,7 @@ from structattn.settings.training import Masking, TrainingSettings
 from structattn.settings.transformer import LanguageModelSettings, TwoStreamBase
 from structattn.settings.yaml import MAX_CHARACTERS, parse_yaml
 from structattn.support.errors import SettingsError
-from structattn.support.reading import MAX_INTEGER, read_bytes
+from structattn.support.reading import read_bytes
 
 MASKED_LANGUAGE_MODELING = "masked_language_modeling"
 
@@ -71,10 +71,10 @@ class RunSettings(Settings):
         "translation",
     ] = Field(description="task, as listed by `structattn list`")
     data: Annotated[Path, AfterValidator(require_unicode)] = Field(description="folder of prepared data")
-    model: ModelSettings = Field(default=LanguageModelSettings(), description="model")
-    training: TrainingSettings = Field(default=TrainingSettings(), description="training")
-    evaluation: EvaluationSettings = Field(default=EvaluationSettings(), description="evaluation and translation")
-    seed: int = Field(default=1, ge=0, le=MAX_INTEGER, description="random seed")
+    model: ModelSettings = Field(LanguageModelSettings(), description="model")
+    training: TrainingSettings = Field(TrainingSettings(), description="training")
+    evaluation: EvaluationSettings = Field(EvaluationSettings(), description="evaluation and translation")
+    seed: Seed = Field(1, description="random seed")
 
     @model_validator(mode="after")
     def _check_select_by(self) -> Self:

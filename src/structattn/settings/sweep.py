@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 
 import yaml
-from pydantic import BeforeValidator, Field, Tag, ValidationError, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Field, PositiveFloat, Tag, ValidationError, WithJsonSchema, model_validator
 
-from structattn.settings.base import Settings, discriminated_by, from_name
+from structattn.settings.base import Positive, Seed, Settings, discriminated_by, from_name
 from structattn.settings.published import (
     ANALYSES,
     EPOCH,
@@ -36,9 +36,9 @@ class Halving(Settings):
     after: tuple[Annotated[int, Field(ge=1)], ...] = Field(
         min_length=1, description="rungs, ascending: the epochs or updates after which trials are compared"
     )
-    unit: Unit = Field(default="epochs", description="unit of the rungs")
-    keep: float = Field(default=0.5, gt=0, le=1, description="share of trials that goes on at each rung, rounded up")
-    at_least: int = Field(default=1, ge=1, description="number of trials that go on at each rung, if there are so many")
+    unit: Unit = Field("epochs", description="unit of the rungs")
+    keep: float = Field(0.5, gt=0, le=1, description="share of trials that goes on at each rung, rounded up")
+    at_least: Positive = Field(1, description="number of trials that go on at each rung, if there are so many")
 
     @property
     def budgets(self) -> tuple[Budget, ...]:
@@ -71,9 +71,9 @@ class TpeSampler(Settings):
     """
 
     kind: Literal["tpe"]
-    startup: int = Field(default=5, ge=1, le=MAX_INTEGER, description="trials of each cell that are drawn at random")
+    startup: int = Field(5, ge=1, le=MAX_INTEGER, description="trials of each cell that are drawn at random")
     parallel: int = Field(
-        default=2,
+        2,
         ge=1,
         le=MAX_INTEGER,
         description="trials of each cell that are proposed together, when all earlier ones have ended",
@@ -107,8 +107,8 @@ class LogUniform(Settings):
     """Log-uniform distribution between ``low`` and ``high``."""
 
     kind: Literal["log_uniform"] = "log_uniform"
-    low: float = Field(gt=0, description="lower end")
-    high: float = Field(gt=0, description="upper end")
+    low: PositiveFloat = Field(description="lower end")
+    high: PositiveFloat = Field(description="upper end")
 
     @model_validator(mode="after")
     def _check_interval(self) -> Self:
@@ -157,12 +157,9 @@ class CellOverride(Settings):
     """Changes of the settings of all cells that match a pattern."""
 
     match: CellPattern = Field(description="axis -> value or list of values")
-    set: Changes = Field(default={}, description="path.to.field -> value")
+    set: Changes = Field({}, description="path.to.field -> value")
     restarts: int | None = Field(
-        default=None,
-        ge=0,
-        le=MAX_TRIALS,
-        description="trials of each matching cell; 0: none; null: `restarts` of the sweep",
+        None, ge=0, le=MAX_TRIALS, description="trials of each matching cell; 0: none; null: `restarts` of the sweep"
     )
 
     def matches(self, cell: dict[str, str]) -> bool:
@@ -178,37 +175,33 @@ class SweepSettings(Settings):
         "describes data that the sweep prepares"
     )
     grid: dict[str, dict[str, Changes]] = Field(
-        default={},
-        description="axis -> name of a value -> path.to.field -> value; cells are all combinations of values",
+        {}, description="axis -> name of a value -> path.to.field -> value; cells are all combinations of values"
     )
-    where: tuple[CellOverride, ...] = Field(default=(), description="changes of some cells, applied in this order")
+    where: tuple[CellOverride, ...] = Field((), description="changes of some cells, applied in this order")
     random: dict[str, Distribution] = Field(
-        default={}, description="path.to.field -> distribution from which each trial samples a value"
+        {}, description="path.to.field -> distribution from which each trial samples a value"
     )
     sampler: Sampler = Field(
-        default=RandomSampler(),
-        description="how the values of `random` are chosen, a name or a mapping with its fields",
+        RandomSampler(), description="how the values of `random` are chosen, a name or a mapping with its fields"
     )
-    restarts: int = Field(default=1, ge=1, le=MAX_TRIALS, description="number of trials of each cell")
+    restarts: int = Field(1, ge=1, le=MAX_TRIALS, description="number of trials of each cell")
     halving: Halving | None = Field(
-        default=None, description="successive halving of the trials of each cell; null: all are trained to their end"
+        None, description="successive halving of the trials of each cell; null: all are trained to their end"
     )
-    seed: int = Field(
-        default=1,
-        ge=0,
-        le=MAX_INTEGER,
+    seed: Seed = Field(
+        1,
         description="random seed of sampled values; trial r of a cell has the seed `seed` + r, and a value of an axis "
         "may set another `seed`",
     )
     evaluate: dict[_Split, Literal["selected", "all"]] = Field(
-        default={},
+        {},
         description="split -> trials that are evaluated on it: the selected trial of each cell, or all that are "
         "trained to their end",
     )
 
-    published: tuple[PublishedTable, ...] = Field(default=(), description="published numbers, for comparison")
-    claims: tuple[Claim, ...] = Field(default=(), description="expected relations between scores")
-    figures: tuple[Figure, ...] = Field(default=(), description="figures of the results")
+    published: tuple[PublishedTable, ...] = Field((), description="published numbers, for comparison")
+    claims: tuple[Claim, ...] = Field((), description="expected relations between scores")
+    figures: tuple[Figure, ...] = Field((), description="figures of the results")
 
     @property
     def is_adaptive(self) -> bool:

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Field, Tag, model_validator
+from pydantic import BeforeValidator, Field, NonNegativeFloat, PositiveFloat, Tag, model_validator
 
-from structattn.settings.base import MAX_SIZE, Settings, discriminated_by, from_name
+from structattn.settings.base import Positive, Probability, Settings, Size, discriminated_by, from_name
 from structattn.settings.optimizers import (
     AdafactorSettings,
     AdamWSettings,
@@ -22,37 +22,36 @@ class SequenceBatches(Settings):
     """Fixed number of sequences of equal length per batch; no padding."""
 
     kind: Literal["sequences"] = "sequences"
-    batch_size: int = Field(default=10, ge=1, description="sequences per batch")
+    batch_size: Positive = Field(10, description="sequences per batch")
 
 
 class TokenBatches(Settings):
     """Sequences of similar length, at most ``max_tokens`` tokens per batch including padding."""
 
     kind: Literal["tokens"] = "tokens"
-    max_tokens: int = Field(default=4096, ge=1, description="tokens per batch, including padding")
+    max_tokens: Positive = Field(4096, description="tokens per batch, including padding")
 
 
 class StreamBatches(Settings):
     """Windows of ``sequence_length`` tokens of a continuous stream of text, ``batch_size`` of them per batch."""
 
     kind: Literal["stream"]
-    sequence_length: int = Field(default=128, ge=1, le=MAX_SIZE, description="tokens per window")
-    batch_size: int = Field(default=16, ge=1, le=MAX_SIZE, description="windows per batch")
+    sequence_length: Size = Field(128, description="tokens per window")
+    batch_size: Size = Field(16, description="windows per batch")
 
 
 class PairBatches(Settings):
     """Sentence pairs of similar lengths, at most ``max_tokens`` tokens per batch including padding; for translation."""
 
     kind: Literal["pairs"]
-    max_tokens: int = Field(default=2048, ge=1, description="tokens per batch, including padding")
+    max_tokens: Positive = Field(2048, description="tokens per batch, including padding")
     max_tokens_of: Literal["source", "target", "both", "sum"] = Field(
-        default="both",
-        description="tokens that max_tokens limits: those of one side, of each side (both), or their sum",
+        "both", description="tokens that max_tokens limits: those of one side, of each side (both), or their sum"
     )
-    source_bpe_dropout: float = Field(
-        default=0.0, ge=0, lt=1, description="BPE-dropout: probability of skipping a merge of the source"
+    source_bpe_dropout: Probability = Field(
+        0.0, description="BPE-dropout: probability of skipping a merge of the source"
     )
-    target_bpe_dropout: float = Field(default=0.0, ge=0, lt=1, description="BPE-dropout of the target")
+    target_bpe_dropout: Probability = Field(0.0, description="BPE-dropout of the target")
 
 
 _Batches = Annotated[
@@ -68,9 +67,9 @@ Batches = Annotated[_Batches, BeforeValidator(from_name, json_schema_input_type=
 class LabelSmoothing(Settings):
     """Label smoothing of the training loss; the formulas are in `tasks/losses.py`."""
 
-    epsilon: float = Field(default=0.1, ge=0, lt=1, description="weight of the smoothing distribution")
+    epsilon: Probability = Field(0.1, description="weight of the smoothing distribution")
     formula: Literal["torch", "you", "annotated", "fairseq"] = Field(
-        default="torch",
+        "torch",
         description="variant of torch and DuSell & Chiang (2024), of You et al. (2020), of the Annotated Transformer, "
         "or of fairseq",
     )
@@ -79,10 +78,10 @@ class LabelSmoothing(Settings):
 class Masking(Settings):
     """Tokens that masked language models predict, and what replaces them in the input (Devlin et al. 2019)."""
 
-    share: float = Field(default=0.15, gt=0, le=1, description="probability that a token is predicted")
-    masked: float = Field(default=0.8, ge=0, le=1, description="probability that the mask replaces a predicted token")
+    share: float = Field(0.15, gt=0, le=1, description="probability that a token is predicted")
+    masked: float = Field(0.8, ge=0, le=1, description="probability that the mask replaces a predicted token")
     random: float = Field(
-        default=0.1, ge=0, le=1, description="probability that a random symbol replaces it; otherwise it stays"
+        0.1, ge=0, le=1, description="probability that a random symbol replaces it; otherwise it stays"
     )
 
     @model_validator(mode="after")
@@ -95,128 +94,116 @@ class Masking(Settings):
 class CurriculumStage(Settings):
     """Stage of a curriculum by length (Elman 1993, Bengio et al. 2009)."""
 
-    max_length: int = Field(ge=1, le=MAX_SIZE, description="maximum number of tokens of a sequence, without <eos>")
-    epochs: int = Field(default=1, ge=1, description="number of epochs on these sequences")
+    max_length: Size = Field(description="maximum number of tokens of a sequence, without <eos>")
+    epochs: Positive = Field(1, description="number of epochs on these sequences")
 
 
 class EveryExamples(Settings):
     """Interval that is counted in training examples: sequences, windows or pairs."""
 
-    examples: int = Field(
-        ge=1, description="validate after the first update that completes each multiple of so many examples"
+    examples: Positive = Field(
+        description="validate after the first update that completes each multiple of so many examples"
     )
 
 
 class TrainingSettings(Settings):
     """Settings of training; the defaults are those of DuSell & Chiang (2024, section 6)."""
 
-    batches: Batches = Field(
-        default=SequenceBatches(), description="kind of batches, a name or a mapping with its fields"
-    )
+    batches: Batches = Field(SequenceBatches(), description="kind of batches, a name or a mapping with its fields")
     curriculum: tuple[CurriculumStage, ...] = Field(
-        default=(),
+        (),
         max_length=100,
         description="stages of the first epochs, in which the model is trained on short sequences only; later epochs "
         "have all, and only their validations count against a patience; for language models on sentences or strings",
     )
     loss: Literal["sequence_sum", "token_mean"] = Field(
-        default="sequence_sum",
+        "sequence_sum",
         description="sum over the tokens of a sequence and mean over sequences, as in the paper; or mean over tokens",
     )
-    label_smoothing: LabelSmoothing | None = Field(default=None, description="label smoothing; null: none")
+    label_smoothing: LabelSmoothing | None = Field(None, description="label smoothing; null: none")
     masking: Masking = Field(
-        default=Masking(),
+        Masking(),
         description="masks of the task masked_language_modeling; masked: 1 in the paper of Li et al. (2024), the "
         "defaults in their code",
     )
-    receptive_field_weight: float = Field(
-        default=0.0,
-        ge=0,
+    receptive_field_weight: NonNegativeFloat = Field(
+        0.0,
         description="weight λ of the receptive field regularizer (Discrete Transformer, section 5.1; 0.1 in the "
         "paper); for transformers whose layers all have attention weights",
     )
     receptive_field_form: Literal["mean", "union", "printed"] = Field(
-        default="mean",
+        "mean",
         description="form of the regularizer; mean: number of inputs that a prediction depends on; union: number of "
         "inputs that any prediction of a sequence depends on; printed: as in the paper, with at most 1 for each "
         "prediction; the last two are constant where each prediction depends on its own position and all count",
     )
     receptive_field_own_position: bool = Field(
-        default=True, description="whether the regularizer counts that a position depends on its own input"
+        True, description="whether the regularizer counts that a position depends on its own input"
     )
     receptive_field_recursion: Literal["clamp", "probabilistic"] = Field(
-        default="clamp",
+        "clamp",
         description="receptive fields of several layers; clamp: sums of at most 1 (equation 1); probabilistic: "
         "complement of the product of complements, which does not saturate",
     )
     temperature: TemperatureSchedule | None = Field(
-        default=None,
+        None,
         description="schedule of the temperature of hard attention (ours); null: constant, as in the model's settings",
     )
-    spelling_weight: float = Field(
-        default=1.0, ge=0, description="weight α of the loss of the spelling decoder (Luong & Manning 2016)"
+    spelling_weight: NonNegativeFloat = Field(
+        1.0, description="weight α of the loss of the spelling decoder (Luong & Manning 2016)"
     )
-    optimizer: Optimizer = Field(default=AdamWSettings(), description="optimizer, a name or a mapping with its fields")
+    optimizer: Optimizer = Field(AdamWSettings(), description="optimizer, a name or a mapping with its fields")
     schedule: Schedule = Field(
-        default=PlateauSchedule(), description="learning rate schedule, a name or a mapping with its fields"
+        PlateauSchedule(), description="learning rate schedule, a name or a mapping with its fields"
     )
-    max_grad_norm: float | None = Field(
-        default=5.0, gt=0, description="maximum of the global gradient norm; null: no clipping"
+    max_grad_norm: PositiveFloat | None = Field(
+        5.0, description="maximum of the global gradient norm; null: no clipping"
     )
-    gradient_accumulation_steps: int = Field(default=1, ge=1, description="number of batches per update")
+    gradient_accumulation_steps: Positive = Field(1, description="number of batches per update")
     precision: Literal["float32", "bf16"] = Field(
-        default="float32",
+        "float32",
         description="bf16: autocast to bfloat16, with weights in float32; refused where the device has no bfloat16 "
         "instructions",
     )
-    max_epochs: int | None = Field(default=200, ge=1, description="maximum number of epochs; null: no limit")
-    max_updates: int | None = Field(default=None, ge=1, description="maximum number of updates; null: no limit")
-    max_minutes: float | None = Field(
-        default=None,
-        gt=0,
-        description="maximum training time in minutes; results then depend on the speed of the machine",
+    max_epochs: Positive | None = Field(200, description="maximum number of epochs; null: no limit")
+    max_updates: Positive | None = Field(None, description="maximum number of updates; null: no limit")
+    max_minutes: PositiveFloat | None = Field(
+        None, description="maximum training time in minutes; results then depend on the speed of the machine"
     )
     select_by: Literal["cross_entropy", "bleu"] = Field(
-        default="cross_entropy",
+        "cross_entropy",
         description="validation score for early stopping and the best checkpoint; bleu: of greedy translations",
     )
     validate_every: Annotated[int, Field(ge=1)] | EveryExamples | None = Field(
-        default=None,
-        description="updates between validations, or {examples: N} for examples; null: once per epoch",
+        None, description="updates between validations, or {examples: N} for examples; null: once per epoch"
     )
-    early_stopping_patience: int | None = Field(
-        default=10, ge=1, description="stop after this many validations without improvement; null: never"
+    early_stopping_patience: Positive | None = Field(
+        10, description="stop after this many validations without improvement; null: never"
     )
-    checkpoint_every: int | None = Field(
-        default=None, ge=1, description="updates between checkpoints; null: at validations only"
+    checkpoint_every: Positive | None = Field(
+        None, description="updates between checkpoints; null: at validations only"
     )
-    checkpoint_minutes: float | None = Field(
-        default=None,
-        gt=0,
-        description="minutes between checkpoints; kept checkpoints then depend on the speed of the machine",
+    checkpoint_minutes: PositiveFloat | None = Field(
+        None, description="minutes between checkpoints; kept checkpoints then depend on the speed of the machine"
     )
-    keep_checkpoints: int = Field(
-        default=2, ge=2, description="number of latest checkpoints to keep, in addition to the best"
-    )
-    num_threads: int | None = Field(
-        default=None, ge=1, le=1024, description="number of CPU threads; null: default of torch"
-    )
+    keep_checkpoints: int = Field(2, ge=2, description="number of latest checkpoints to keep, in addition to the best")
+    num_threads: int | None = Field(None, ge=1, le=1024, description="number of CPU threads; null: default of torch")
     devices: int = Field(
-        default=1,
+        1,
         ge=1,
         le=1024,
         description="number of processes on each machine, each with a GPU of its own or with a part of the cores; "
         "torchrun's number takes precedence",
     )
     nodes: int = Field(
-        default=1,
+        1,
         ge=1,
         le=1024,
         description="number of machines, on each of which the command is started with MASTER_ADDR, MASTER_PORT and "
         "NODE_RANK in its environment",
     )
     strategy: Literal["ddp", "fsdp"] = Field(
-        default="ddp",
+        "ddp",
         description="what several processes hold; ddp: each the whole model; fsdp: each a part of all weights, "
         "gradients and optimizer state",
     )

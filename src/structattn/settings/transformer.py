@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
 
-from structattn.settings.base import MAX_LAYERS, MAX_SIZE, Settings
+from structattn.settings.base import NumLayers, Probability, Settings, Size
 from structattn.settings.embeddings import (
     C2wEmbedding,
     CharacterLstmEmbedding,
@@ -23,40 +23,33 @@ from structattn.settings.mechanisms import Gaussian, MultiHead, NoAttention, Sof
 class TransformerSettings(Settings):
     """Base class of transformers; the defaults are those of DuSell & Chiang (2024) without stacks."""
 
-    d_model: int = Field(default=32, ge=1, le=MAX_SIZE, description="size of the hidden states")
-    d_ff: int | None = Field(
-        default=64,
-        ge=1,
-        le=MAX_SIZE,
-        description="hidden units of the feed-forward sublayers; null: no feed-forward sublayers",
+    d_model: Size = Field(32, description="size of the hidden states")
+    d_ff: Size | None = Field(
+        64, description="hidden units of the feed-forward sublayers; null: no feed-forward sublayers"
     )
-    num_heads: int = Field(
-        default=4, ge=1, le=MAX_SIZE, description="number of attention heads, unless a layer has its own"
-    )
-    positions: Positions = Field(
-        default=Sinusoidal(), description="positional encoding, a name or a mapping with its fields"
-    )
+    num_heads: Size = Field(4, description="number of attention heads, unless a layer has its own")
+    positions: Positions = Field(Sinusoidal(), description="positional encoding, a name or a mapping with its fields")
     norm: Literal["pre", "post"] = Field(
-        default="pre",
+        "pre",
         description="layer norm before each sublayer and after the last layer (pre), or after each sublayer (post)",
     )
-    bias: bool = Field(default=True, description="whether the query, key, value and output projections have a bias")
-    dropout: float = Field(default=0.1, ge=0, lt=1, description="dropout rate, unless given below")
-    embedding_dropout: float | None = Field(default=None, ge=0, lt=1, description="dropout rate of embeddings")
-    attention_dropout: float | None = Field(default=None, ge=0, lt=1, description="dropout rate of attention weights")
-    hidden_dropout: float | None = Field(
-        default=None, ge=0, lt=1, description="dropout rate of the hidden units of feed-forward sublayers"
+    bias: bool = Field(True, description="whether the query, key, value and output projections have a bias")
+    dropout: Probability = Field(0.1, description="dropout rate, unless given below")
+    embedding_dropout: Probability | None = Field(None, description="dropout rate of embeddings")
+    attention_dropout: Probability | None = Field(None, description="dropout rate of attention weights")
+    hidden_dropout: Probability | None = Field(
+        None, description="dropout rate of the hidden units of feed-forward sublayers"
     )
     weight_init: Literal["uniform", "xavier", "lecun"] = Field(
-        default="uniform",
+        "uniform",
         description="initial weights of linear maps; uniform: U(-s, s), but Xavier uniform around stacks (DuSell & "
         "Chiang 2024); xavier: Xavier uniform (You et al. 2020); lecun: normal with variance 1 / fan_in",
     )
     embedding_init: Literal["uniform", "normal", "scaled_normal", "truncated_normal"] = Field(
-        default="uniform",
+        "uniform",
         description="initial embeddings: U(-s, s), N(0, 1), N(0, 1 / d_model), or N(0, 0.02²) truncated at ±0.04",
     )
-    init_scale: float = Field(default=0.1, gt=0, description="s of the uniform distribution U(-s, s)")
+    init_scale: PositiveFloat = Field(0.1, description="s of the uniform distribution U(-s, s)")
 
 
 def check_num_heads(model: TransformerSettings, name: str, mechanisms: Sequence[Settings]) -> None:
@@ -91,15 +84,13 @@ class LanguageModelSettings(TransformerSettings):
     """Causal transformer language model."""
 
     kind: Literal["transformer"] = "transformer"
-    layers: Layers = Field(
-        default=DEFAULT_LAYERS, description="list of layers, or short form such as 2.superposition-32.2"
-    )
+    layers: Layers = Field(DEFAULT_LAYERS, description="list of layers, or short form such as 2.superposition-32.2")
     embedding: WordEmbedding = Field(
-        default=TableEmbedding(),
+        TableEmbedding(),
         description="kind of the embeddings: table, c2w or character_lstm, a name or a mapping with its fields",
     )
     tied_embeddings: bool = Field(
-        default=False, description="share the weights of embeddings and output layer, which then has no bias"
+        False, description="share the weights of embeddings and output layer, which then has no bias"
     )
 
     @model_validator(mode="after")
@@ -125,14 +116,12 @@ class MaskedLanguageModelSettings(TransformerSettings):
     """Bidirectional transformer that predicts masked tokens; its stack attention runs from left to right."""
 
     kind: Literal["masked"]
-    layers: Layers = Field(
-        default=DEFAULT_LAYERS, description="list of layers, or short form such as 2.superposition-32.2"
-    )
+    layers: Layers = Field(DEFAULT_LAYERS, description="list of layers, or short form such as 2.superposition-32.2")
     tied_embeddings: bool = Field(
-        default=False, description="share the weights of embeddings and output layer, which then has no bias"
+        False, description="share the weights of embeddings and output layer, which then has no bias"
     )
     bos: bool = Field(
-        default=True,
+        True,
         description="whether inputs begin with <bos>, the empty stack of stack pointers, as in the paper of Li et al. "
         "(2024); false as in their code",
     )
@@ -154,11 +143,9 @@ TiedEmbeddings = Literal["none", "two-way", "three-way"]
 class EncoderSettings(Settings):
     """Encoder of the source: bidirectional, except for stack attention, which runs from left to right."""
 
-    layers: Layers = Field(
-        default=DEFAULT_LAYERS, description="list of layers, or short form such as 2.superposition-32.2"
-    )
+    layers: Layers = Field(DEFAULT_LAYERS, description="list of layers, or short form such as 2.superposition-32.2")
     embedding: WordEmbedding = Field(
-        default=TableEmbedding(),
+        TableEmbedding(),
         description="kind of the source embeddings: table, c2w or character_lstm, a name or a mapping with its fields",
     )
 
@@ -166,21 +153,17 @@ class EncoderSettings(Settings):
 class DecoderSettings(Settings):
     """Causal decoder of the target."""
 
-    layers: Layers = Field(
-        default=DEFAULT_LAYERS, description="list of layers, or short form such as 2.superposition-32.2"
-    )
+    layers: Layers = Field(DEFAULT_LAYERS, description="list of layers, or short form such as 2.superposition-32.2")
     cross_attention: CrossLayers | None = Field(
-        default=None,
+        None,
         description="cross-attention of each layer, a list or its short form, with none for layers without it; null: "
         "softmax in every layer",
     )
     embedding: WordEmbedding = Field(
-        default=TableEmbedding(),
+        TableEmbedding(),
         description="kind of the target embeddings: table, c2w or character_lstm, a name or a mapping with its fields",
     )
-    spelling: SpellingSettings | None = Field(
-        default=None, description="LSTM that spells words predicted as <unk>; null: none"
-    )
+    spelling: SpellingSettings | None = Field(None, description="LSTM that spells words predicted as <unk>; null: none")
 
     @model_validator(mode="after")
     def _check_embedding(self) -> Self:
@@ -207,10 +190,10 @@ class EncoderDecoderSettings(TransformerSettings):
     """Encoder-decoder transformer, for translation."""
 
     kind: Literal["encoder_decoder"]
-    encoder: EncoderSettings = Field(default=EncoderSettings(), description="encoder of the source")
-    decoder: DecoderSettings = Field(default=DecoderSettings(), description="decoder of the target")
+    encoder: EncoderSettings = Field(EncoderSettings(), description="encoder of the source")
+    decoder: DecoderSettings = Field(DecoderSettings(), description="decoder of the target")
     tied_embeddings: TiedEmbeddings = Field(
-        default="none",
+        "none",
         description="two-way: target embeddings and output layer share weights; three-way: source embeddings, too; the "
         "output layer then has no bias",
     )
@@ -236,21 +219,18 @@ class EncoderDecoderSettings(TransformerSettings):
 class TwoStreamBase(TransformerSettings):
     """Base class of two-stream transformers; sizes and number of heads are those of each stream."""
 
-    num_layers: int = Field(
-        default=4, ge=1, le=MAX_LAYERS, description="number of layers; in an encoder-decoder, of each side"
-    )
-    temperature: float = Field(default=1.0, ge=0, description="temperature τ of the Gumbel-softmax in training")
+    num_layers: NumLayers = Field(4, description="number of layers; in an encoder-decoder, of each side")
+    temperature: NonNegativeFloat = Field(1.0, description="temperature τ of the Gumbel-softmax in training")
     straight_through: bool = Field(
-        default=False,
+        False,
         description="straight-through estimator: one-hot weights in the forward pass of training, the gradient of the "
         "relaxed weights in the backward pass",
     )
     noise: bool = Field(
-        default=True,
-        description="Gumbel noise in training; false: none, so that training is deterministic (ours)",
+        True, description="Gumbel noise in training; false: none, so that training is deterministic (ours)"
     )
     semantic_positions: bool = Field(
-        default=True, description="add positions to both streams; false: to the syntactic stream only"
+        True, description="add positions to both streams; false: to the syntactic stream only"
     )
 
     @model_validator(mode="after")
@@ -272,13 +252,13 @@ class TwoStreamSettings(TwoStreamBase):
 
     kind: Literal["two_stream"]
     layer_form: Literal["standard", "simplified"] = Field(
-        default="standard",
+        "standard",
         description="standard: attention and feed-forward sublayers with residual connections and layer norms, as in "
         "the paper's experiments; simplified: those of its equations, x + attention(feed-forward(x)) without output "
         "projections, other residual connections and layer norms",
     )
     tied_embeddings: bool = Field(
-        default=False, description="share the weights of semantic embeddings and output layer, which then has no bias"
+        False, description="share the weights of semantic embeddings and output layer, which then has no bias"
     )
 
     @model_validator(mode="after")
@@ -293,7 +273,7 @@ class TwoStreamEncoderDecoderSettings(TwoStreamBase):
 
     kind: Literal["two_stream_encoder_decoder"]
     tied_embeddings: TiedEmbeddings = Field(
-        default="none",
+        "none",
         description="two-way: semantic target embeddings and output layer share weights; three-way: source and target "
         "embeddings of each stream, too; the output layer then has no bias",
     )
