@@ -2,9 +2,9 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, PositiveFloat, Tag
+from pydantic import Field, PositiveFloat
 
-from structattn.settings.base import NumLayers, Settings, Size, discriminated_by, from_name
+from structattn.settings.base import NumLayers, OneOf, Settings, Size, of_kind
 
 
 class TableEmbedding(Settings):
@@ -15,20 +15,20 @@ class TableEmbedding(Settings):
 
 class _CharacterEmbedding(Settings):
     words: Literal["all", "rare"] = Field(
-        "all",
+        default="all",
         description="words that are embedded by their characters: all, or out-of-vocabulary words only; others have an "
         "embedding each",
     )
-    character_embedding_size: Size = Field(50, description="size of the character embeddings")
+    character_embedding_size: Size = Field(default=50, description="size of the character embeddings")
 
 
 class C2wEmbedding(_CharacterEmbedding):
     """Bidirectional LSTM over the characters of a word, C2W (Ling et al. 2015); for data at word level."""
 
     kind: Literal["c2w"]
-    hidden_size: Size = Field(150, description="number of hidden units of each LSTM")
+    hidden_size: Size = Field(default=150, description="number of hidden units of each LSTM")
     coupled: bool = Field(
-        False, description="peepholes and coupled gates as in the paper, slow; false: ordinary LSTM cells"
+        default=False, description="peepholes and coupled gates as in the paper, slow; false: ordinary LSTM cells"
     )
 
 
@@ -36,26 +36,20 @@ class CharacterLstmEmbedding(_CharacterEmbedding):
     """Last state of a deep LSTM over the characters of a word (Luong & Manning 2016); for data at word level."""
 
     kind: Literal["character_lstm"]
-    num_layers: NumLayers = Field(2, description="number of LSTM layers; their hidden size is d_model")
+    num_layers: NumLayers = Field(default=2, description="number of LSTM layers; their hidden size is d_model")
 
 
-_WordEmbedding = Annotated[
-    Annotated[TableEmbedding, Tag("table")]
-    | Annotated[C2wEmbedding, Tag("c2w")]
-    | Annotated[CharacterLstmEmbedding, Tag("character_lstm")],
-    discriminated_by("kind", default="table"),
-]
-WordEmbedding = Annotated[_WordEmbedding, BeforeValidator(from_name, json_schema_input_type=_WordEmbedding | str)]
+WordEmbedding = Annotated[TableEmbedding | C2wEmbedding | CharacterLstmEmbedding, OneOf("kind", "table", of_kind)]
 
 
 class SpellingSettings(Settings):
     """LSTM that spells words predicted as <unk> (Luong & Manning 2016); for data at word level."""
 
-    character_embedding_size: Size = Field(50, description="size of the character embeddings")
-    hidden_size: Size | None = Field(None, description="hidden units of each LSTM layer; null: d_model")
-    num_layers: NumLayers = Field(2, description="number of LSTM layers")
+    character_embedding_size: Size = Field(default=50, description="size of the character embeddings")
+    hidden_size: Size | None = Field(default=None, description="hidden units of each LSTM layer; null: d_model")
+    num_layers: NumLayers = Field(default=2, description="number of LSTM layers")
     path: Literal["separate", "same"] = Field(
-        "separate",
+        default="separate",
         description="initial state of the LSTM: tanh(W h), h the hidden state of the decoder (separate), or h, which "
         "also predicts the word (same)",
     )
@@ -75,12 +69,14 @@ class Sinusoidal(Settings):
 
     kind: Literal["sinusoidal"] = "sinusoidal"
     layout: Layout = Field(
-        "interleaved", description="sines and cosines alternate, or all sines precede all cosines (halves)"
+        default="interleaved", description="sines and cosines alternate, or all sines precede all cosines (halves)"
     )
-    base: PositiveFloat = Field(10000.0, description="wavelengths range from 2π to about 2π times this")
-    denominator: Literal["d", "d-2"] = Field("d", description="denominator of the exponents; d-2 as in tensor2tensor")
+    base: PositiveFloat = Field(default=10000.0, description="wavelengths range from 2π to about 2π times this")
+    denominator: Literal["d", "d-2"] = Field(
+        default="d", description="denominator of the exponents; d-2 as in tensor2tensor"
+    )
     direction: Literal["forward", "backward"] = Field(
-        "forward", description="positions count from the start, or from the end of the padded sequence"
+        default="forward", description="positions count from the start, or from the end of the padded sequence"
     )
 
 
@@ -88,23 +84,25 @@ class Learned(Settings):
     """Learned embeddings of positions, added to those of tokens."""
 
     kind: Literal["learned"]
-    max_positions: Size = Field(512, description="maximum sequence length, in tokens")
+    max_positions: Size = Field(default=512, description="maximum sequence length, in tokens")
 
 
 class Relative(Settings):
     """Relative positions of Transformer-XL (Dai et al. 2019)."""
 
     kind: Literal["relative"]
-    base: PositiveFloat = Field(10000.0, description="base of the frequencies; 256 in the code of Li et al. (2024)")
+    base: PositiveFloat = Field(
+        default=10000.0, description="base of the frequencies; 256 in the code of Li et al. (2024)"
+    )
 
 
 class Rotary(Settings):
     """Rotary positions, RoPE (Su et al. 2021)."""
 
     kind: Literal["rotary"]
-    base: PositiveFloat = Field(10000.0, description="base of the frequencies")
+    base: PositiveFloat = Field(default=10000.0, description="base of the frequencies")
     layout: Layout = Field(
-        "interleaved", description="pairs of rotated components: neighbours (interleaved), or one of each half"
+        default="interleaved", description="pairs of rotated components: neighbours (interleaved), or one of each half"
     )
 
 
@@ -113,21 +111,14 @@ class Alibi(Settings):
 
     kind: Literal["alibi"]
     variant: Literal["textbook", "shifted"] = Field(
-        "textbook",
+        default="textbook",
         description="shifted: distances of earlier keys are smaller by 0.5, as in the code of Li et al. (2024)",
     )
 
 
-_Positions = Annotated[
-    Annotated[NoPositions, Tag("none")]
-    | Annotated[Sinusoidal, Tag("sinusoidal")]
-    | Annotated[Learned, Tag("learned")]
-    | Annotated[Relative, Tag("relative")]
-    | Annotated[Rotary, Tag("rotary")]
-    | Annotated[Alibi, Tag("alibi")],
-    discriminated_by("kind", default="sinusoidal"),
+Positions = Annotated[
+    NoPositions | Sinusoidal | Learned | Relative | Rotary | Alibi, OneOf("kind", "sinusoidal", of_kind)
 ]
-Positions = Annotated[_Positions, BeforeValidator(from_name, json_schema_input_type=_Positions | str)]
 
 
 def max_positions(model: object) -> int | None:

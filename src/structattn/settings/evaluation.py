@@ -19,37 +19,42 @@ class EvaluationSettings(Settings):
     """
 
     checkpoint: str = Field(
-        "best",
+        default="best",
         pattern=r"^(best|last)(-[1-9][0-9]{0,3})?$",
         description="best, last, or best-K, last-K: the mean of the weights of K checkpoints; a run keeps its K best",
     )
     dropout: bool = Field(
-        False, description="compute scores with dropout active, as the code of Li et al. (2024) does; for transductions"
+        default=False,
+        description="compute scores with dropout active, as the code of Li et al. (2024) does; for transductions",
     )
-    mask_seed: Seed = Field(0, description="random seed of the masks on which masked language models are scored")
+    mask_seed: Seed = Field(
+        default=0, description="random seed of the masks on which masked language models are scored"
+    )
     pseudo_perplexity_examples: NonNegativeInt | None = Field(
-        1000,
+        default=1000,
         description="number of sentences or windows, evenly spaced, whose pseudo-perplexity masked language models get "
         "(Salazar et al. 2020), one forward pass for each token; null: all",
     )
     search: Literal["fairseq", "gnmt", "vaswani-2017", "you-2020", "dusell-chiang-2024"] = Field(
-        "fairseq", description="rules by which beam search prunes and ranks hypotheses"
+        default="fairseq", description="rules by which beam search prunes and ranks hypotheses"
     )
-    beam_size: int = Field(4, ge=1, le=1000, description="number of hypotheses; 1: greedy search")
+    beam_size: int = Field(default=4, ge=1, le=1000, description="number of hypotheses; 1: greedy search")
     length_penalty: NonNegativeFloat | None = Field(
-        None,
+        default=None,
         description="exponent of the length by which log p is divided, or of (5 + length) / 6 with gnmt, vaswani-2017 "
         "and you-2020; null: 0.2 (gnmt), 0.6 (vaswani-2017, you-2020) or 1 (fairseq)",
     )
-    max_length_ratio: float = Field(1.0, ge=0, le=1000, description="maximum target length per source token")
-    max_length_offset: NonNegativeInt = Field(50, description="added to max_length_ratio times the source length")
-    max_length: Positive | None = Field(None, description="maximum target length in tokens; null: no limit")
+    max_length_ratio: float = Field(default=1.0, ge=0, le=1000, description="maximum target length per source token")
+    max_length_offset: NonNegativeInt = Field(
+        default=50, description="added to max_length_ratio times the source length"
+    )
+    max_length: Positive | None = Field(default=None, description="maximum target length in tokens; null: no limit")
     unknown_words: Literal["keep", "copy", "spell"] | None = Field(
-        None,
+        default=None,
         description="output for a predicted <unk>: <unk> itself (keep), the attended source word (copy) or a spelling "
         "(spell); null: spell if the model has a spelling decoder, else keep",
     )
-    bleu_tokenizer: BleuTokenizer = Field("13a", description="tokenizer of sacrebleu")
+    bleu_tokenizer: BleuTokenizer = Field(default="13a", description="tokenizer of sacrebleu")
 
     @property
     def best_checkpoints(self) -> int:

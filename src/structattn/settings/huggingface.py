@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, cast
 
-from pydantic import BeforeValidator, Field, TypeAdapter, create_model, model_validator
+from pydantic import Field, TypeAdapter, create_model, model_validator
 
-from structattn.settings.base import NumLayers, Probability, Settings, Size, union_of
+from structattn.settings.base import NumLayers, OneOf, Probability, Settings, Size, union_of
 from structattn.settings.layers import mechanism_from_short
 from structattn.settings.mechanisms import MECHANISMS, Mechanism, Nondeterministic, StackPointer, Superposition
 
@@ -15,9 +15,11 @@ class StackPlacement(Settings):
     """Where stacks go, and how they join the residual stream: h <- h + S(h), or h <- h + g S(h) with a gate."""
 
     layers: tuple[int, ...] | None = Field(
-        None, description="the layers that get a stack, counted from 0, negative from the end; all where None"
+        default=None, description="the layers that get a stack, counted from 0, negative from the end; all where None"
     )
-    gate: bool = Field(False, description="a learned factor g, 0 at first, so that a pretrained model starts as it was")
+    gate: bool = Field(
+        default=False, description="a learned factor g, 0 at first, so that a pretrained model starts as it was"
+    )
 
 
 class PointerStack(StackPlacement, StackPointer):
@@ -62,9 +64,8 @@ if TYPE_CHECKING:
     InsertedStack: TypeAlias = Stack
 else:
     InsertedStack = union_of(
-        {entry.name: _stack_class(entry) for entry in MECHANISMS.values() if entry.added_stack},
-        field="attention",
-        default="stack_pointer",
+        (_stack_class(entry) for entry in MECHANISMS.values() if entry.added_stack),
+        OneOf("attention", "stack_pointer", mechanism_from_short),
     )
 _STACK: TypeAdapter[Stack] = TypeAdapter(InsertedStack)
 
@@ -97,21 +98,19 @@ def stack_layers(stack: Stack, count: int) -> set[int]:
 class HuggingfaceSettings(Settings):
     """Base class of models of transformers; the default sizes are those of the smallest published models."""
 
-    d_model: Size = Field(768, description="size of the hidden states")
-    d_ff: Size = Field(3072, description="hidden units of the feed-forward sublayers")
-    num_heads: Size = Field(12, description="number of attention heads")
-    num_layers: NumLayers = Field(12, description="number of layers")
-    max_positions: Size = Field(512, description="maximum sequence length, in tokens")
-    dropout: Probability = Field(0.1, description="dropout rate of embeddings, attention weights and sublayers")
-    stack: Annotated[
-        InsertedStack | None, BeforeValidator(mechanism_from_short, json_schema_input_type=InsertedStack | str | None)
-    ] = Field(
-        None,
+    d_model: Size = Field(default=768, description="size of the hidden states")
+    d_ff: Size = Field(default=3072, description="hidden units of the feed-forward sublayers")
+    num_heads: Size = Field(default=12, description="number of attention heads")
+    num_layers: NumLayers = Field(default=12, description="number of layers")
+    max_positions: Size = Field(default=512, description="maximum sequence length, in tokens")
+    dropout: Probability = Field(default=0.1, description="dropout rate of embeddings, attention weights and sublayers")
+    stack: InsertedStack | None = Field(
+        default=None,
         description="stack added after each layer, or after those in `layers`: stack_pointer as in Li et al. (2024), "
         "another short form, or a mapping; null: none",
     )
     pretrained: Path | None = Field(
-        None,
+        default=None,
         description="local folder with config.json, model.safetensors and tokenizer of a model of these sizes, whose "
         "weights are the initial ones; null: random",
     )
@@ -129,11 +128,13 @@ class Gpt2Settings(HuggingfaceSettings):
     """GPT-2 of transformers, optionally with stacks; for causal language modeling."""
 
     kind: Literal["gpt2"]
-    max_positions: Size = Field(1024, description="maximum sequence length, in tokens")
+    max_positions: Size = Field(default=1024, description="maximum sequence length, in tokens")
 
 
 class RobertaSettings(HuggingfaceSettings):
     """RoBERTa of transformers, optionally with stacks; for masked language modeling."""
 
     kind: Literal["roberta"]
-    bos: bool = Field(True, description="whether inputs begin with <bos>; false as in the code of Li et al. (2024)")
+    bos: bool = Field(
+        default=True, description="whether inputs begin with <bos>; false as in the code of Li et al. (2024)"
+    )

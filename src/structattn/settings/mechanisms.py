@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal, get_args
+from typing import Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, field_validator
 
-from structattn.settings.base import Positive, Settings, Size
+from structattn.settings.base import Positive, Settings, Size, literal_of
 
 Kernel = Literal["full", "window", "index"]
 
@@ -15,7 +15,7 @@ Kernel = Literal["full", "window", "index"]
 class MultiHead(Settings):
     """Base class of mechanisms with several heads."""
 
-    num_heads: Size | None = Field(None, description="number of heads; null: that of the model")
+    num_heads: Size | None = Field(default=None, description="number of heads; null: that of the model")
 
 
 class Softmax(MultiHead):
@@ -28,14 +28,14 @@ class Hard(MultiHead):
     """Hard attention: each head selects one position; trained with Gumbel-softmax (Discrete Transformer)."""
 
     attention: Literal["hard"]
-    temperature: NonNegativeFloat = Field(1.0, description="temperature τ of the Gumbel-softmax in training")
+    temperature: NonNegativeFloat = Field(default=1.0, description="temperature τ of the Gumbel-softmax in training")
     straight_through: bool = Field(
-        False,
+        default=False,
         description="straight-through estimator: one-hot weights in the forward pass of training, the gradient of the "
         "relaxed weights in the backward pass",
     )
     noise: bool = Field(
-        True, description="Gumbel noise in training; false: none, so that training is deterministic (ours)"
+        default=True, description="Gumbel noise in training; false: none, so that training is deterministic (ours)"
     )
 
 
@@ -44,21 +44,21 @@ class Gaussian(MultiHead):
 
     attention: Literal["gaussian"]
     offsets: tuple[float, ...] | None = Field(
-        None,
+        default=None,
         min_length=1,
         description="centres relative to the query's position, repeated for all heads; null: -1, 0 in causal and -1, 1 "
         "in bidirectional self-attention, -1, 0, 1 in cross-attention",
     )
     num_learned_heads: NonNegativeInt = Field(
-        0, description="how many of the heads use learned softmax attention instead"
+        default=0, description="how many of the heads use learned softmax attention instead"
     )
     kernel: Kernel = Field(
-        "full",
+        default="full",
         description="full: all positions; window: the `window` positions around the centre; index: the position at the "
         "centre alone, with weight 1",
     )
-    window: Size = Field(3, description="number of positions of the window kernel, odd")
-    sigma: PositiveFloat = Field(1.0, description="standard deviation, in positions")
+    window: Size = Field(default=3, description="number of positions of the window kernel, odd")
+    sigma: PositiveFloat = Field(default=1.0, description="standard deviation, in positions")
 
     @field_validator("window")
     @classmethod
@@ -72,10 +72,12 @@ class CrossGaussian(Gaussian):
     """Hard-coded Gaussian attention around the target position times the length ratio (You et al. 2020)."""
 
     length_ratio: PositiveFloat | None = Field(
-        None,
+        default=None,
         description="γ, mean source length / mean target length; null: computed from the training pairs, in tokens",
     )
-    floor: bool = Field(True, description="round centres down, as in the paper; the authors' code does not round")
+    floor: bool = Field(
+        default=True, description="round centres down, as in the paper; the authors' code does not round"
+    )
 
 
 class Superposition(Settings):
@@ -84,7 +86,7 @@ class Superposition(Settings):
     attention: Literal["superposition"]
     stack_embedding_size: Size = Field(description="m, the size of the stack vectors")
     pushed_activation: Literal["sigmoid", "none"] = Field(
-        "sigmoid", description="activation of pushed vectors; sigmoid in the paper, none in the authors' code"
+        default="sigmoid", description="activation of pushed vectors; sigmoid in the paper, none in the authors' code"
     )
 
 
@@ -92,7 +94,7 @@ class RecurrentSuperposition(Superposition):
     """Superposition stack of a recurrent network (Joulin & Mikolov 2015; DuSell & Chiang 2024, section 6)."""
 
     depth: Positive | None = Field(
-        None,
+        default=None,
         description="number of vectors that the stack holds, those below are lost; null: no limit, 100 in the code of "
         "Li et al. (2024)",
     )
@@ -108,13 +110,13 @@ class Nondeterministic(Settings):
     )
     stack_embedding_size: Size = Field(description="m, the size of the stack vectors")
     pushed_activation: Literal["sigmoid", "exp"] = Field(
-        "sigmoid", description="activation of pushed vectors; sigmoid in the paper, exp in the authors' code"
+        default="sigmoid", description="activation of pushed vectors; sigmoid in the paper, exp in the authors' code"
     )
     window: Positive | None = Field(
-        None, description="maximum number of steps between the push and the pop of an item; null: no limit"
+        default=None, description="maximum number of steps between the push and the pop of an item; null: no limit"
     )
     pop_offset: float = Field(
-        0.0,
+        default=0.0,
         ge=-100,
         le=100,
         description="number added to the log-weights of pops, 0 in the paper; with 2, more seeds learn to use "
@@ -128,7 +130,7 @@ class Stratified(Settings):
     attention: Literal["stratified"]
     stack_embedding_size: Size = Field(description="m, the size of the stack vectors")
     pushed_activation: Literal["tanh", "sigmoid", "none"] = Field(
-        "tanh", description="activation of pushed vectors; tanh in the paper"
+        default="tanh", description="activation of pushed vectors; tanh in the paper"
     )
 
 
@@ -137,7 +139,7 @@ class StackPointer(Settings):
 
     attention: Literal["stack_pointer"]
     bottom: Literal["first_token", "learned"] = Field(
-        "first_token",
+        default="first_token",
         description="value of the empty stack: the first position, in language models and transductions <bos>, as in "
         "the paper (first_token); or a learned vector before it, which is not in the paper (learned)",
     )
@@ -147,11 +149,6 @@ class NoAttention(Settings):
     """No sublayer of this kind, and no residual connection and layer norm for it."""
 
     attention: Literal["none"]
-
-
-def attention_name(settings: type[Settings]) -> str:
-    """Return the value of the field ``attention`` in a settings class."""
-    return str(get_args(settings.model_fields["attention"].annotation)[0])
 
 
 @dataclass(frozen=True)
@@ -188,7 +185,7 @@ class Mechanism:
     @property
     def name(self) -> str:
         """The value of ``attention`` in the settings."""
-        return attention_name(self.settings)
+        return literal_of(self.settings, "attention")
 
 
 _ENTRIES = (

@@ -2,22 +2,22 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Tag, model_validator
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, model_validator
 
-from structattn.settings.base import Positive, Probability, Settings, discriminated_by, from_name
+from structattn.settings.base import OneOf, Positive, Probability, Settings, of_kind
 
 
 class AdamWSettings(Settings):
     """Adam, with decoupled weight decay as in AdamW (Loshchilov & Hutter 2019)."""
 
     kind: Literal["adamw"] = "adamw"
-    learning_rate: PositiveFloat = Field(0.001, description="learning rate; with warm-up, its maximum")
+    learning_rate: PositiveFloat = Field(default=0.001, description="learning rate; with warm-up, its maximum")
     betas: tuple[float, float] = Field(
-        (0.9, 0.999), description="decay rates of the averages of gradients and squared gradients"
+        default=(0.9, 0.999), description="decay rates of the averages of gradients and squared gradients"
     )
-    epsilon: PositiveFloat = Field(1e-8, description="added to the denominator")
+    epsilon: PositiveFloat = Field(default=1e-8, description="added to the denominator")
     weight_decay: NonNegativeFloat = Field(
-        0.0, description="weight decay of all parameters, multiplied by the learning rate"
+        default=0.0, description="weight decay of all parameters, multiplied by the learning rate"
     )
 
 
@@ -25,12 +25,12 @@ class SgdSettings(Settings):
     """Stochastic gradient descent with momentum."""
 
     kind: Literal["sgd"]
-    learning_rate: PositiveFloat = Field(0.001, description="learning rate; with warm-up, its maximum")
-    momentum: Probability = Field(0.9, description="momentum; 0: none")
-    dampening: float = Field(0.0, ge=0, le=1, description="1 - weight of a gradient in the momentum")
-    nesterov: bool = Field(False, description="Nesterov momentum; needs momentum without dampening")
+    learning_rate: PositiveFloat = Field(default=0.001, description="learning rate; with warm-up, its maximum")
+    momentum: Probability = Field(default=0.9, description="momentum; 0: none")
+    dampening: float = Field(default=0.0, ge=0, le=1, description="1 - weight of a gradient in the momentum")
+    nesterov: bool = Field(default=False, description="Nesterov momentum; needs momentum without dampening")
     weight_decay: NonNegativeFloat = Field(
-        0.0, description="L2 penalty: its product with a weight is added to the gradient"
+        default=0.0, description="L2 penalty: its product with a weight is added to the gradient"
     )
 
     @model_validator(mode="after")
@@ -47,13 +47,13 @@ class RmspropSettings(Settings):
     """RMSprop: gradients divided by the root of the average of their squares (Tieleman & Hinton 2012)."""
 
     kind: Literal["rmsprop"]
-    learning_rate: PositiveFloat = Field(0.01, description="learning rate; with warm-up, its maximum")
-    alpha: Probability = Field(0.99, description="decay rate of the average of squared gradients")
-    epsilon: PositiveFloat = Field(1e-8, description="added to the denominator")
-    momentum: Probability = Field(0.0, description="momentum; 0: none")
-    centered: bool = Field(False, description="whether the mean of the gradients is subtracted")
+    learning_rate: PositiveFloat = Field(default=0.01, description="learning rate; with warm-up, its maximum")
+    alpha: Probability = Field(default=0.99, description="decay rate of the average of squared gradients")
+    epsilon: PositiveFloat = Field(default=1e-8, description="added to the denominator")
+    momentum: Probability = Field(default=0.0, description="momentum; 0: none")
+    centered: bool = Field(default=False, description="whether the mean of the gradients is subtracted")
     weight_decay: NonNegativeFloat = Field(
-        0.0, description="L2 penalty: its product with a weight is added to the gradient"
+        default=0.0, description="L2 penalty: its product with a weight is added to the gradient"
     )
 
 
@@ -62,18 +62,18 @@ class AdafactorSettings(Settings):
 
     kind: Literal["adafactor"]
     learning_rate: PositiveFloat = Field(
-        0.01,
+        default=0.01,
         description="maximum of the relative step size, min(learning rate, 1 / sqrt(update)), which is multiplied by "
         "the root mean square of a parameter",
     )
-    beta2_decay: float = Field(-0.8, lt=0, description="decay rate of second moments: 1 - t ** beta2_decay")
+    beta2_decay: float = Field(default=-0.8, lt=0, description="decay rate of second moments: 1 - t ** beta2_decay")
     epsilon: tuple[float | None, float] = Field(
-        (None, 0.001),
+        default=(None, 0.001),
         description="minimum of squared gradients, null: machine epsilon; and of the root mean square of a parameter",
     )
-    clip_threshold: PositiveFloat = Field(1.0, description="maximum of the root mean square of an update")
+    clip_threshold: PositiveFloat = Field(default=1.0, description="maximum of the root mean square of an update")
     weight_decay: NonNegativeFloat = Field(
-        0.0, description="weight decay of all parameters, multiplied by the learning rate"
+        default=0.0, description="weight decay of all parameters, multiplied by the learning rate"
     )
 
 
@@ -81,20 +81,22 @@ class MuonSettings(Settings):
     """Muon: orthogonalized momentum for the matrices of layers (Jordan 2024), AdamW for the rest; not with fsdp."""
 
     kind: Literal["muon"]
-    learning_rate: PositiveFloat = Field(0.001, description="learning rate of matrices")
-    momentum: Probability = Field(0.95, description="momentum")
-    nesterov: bool = Field(True, description="Nesterov momentum")
+    learning_rate: PositiveFloat = Field(default=0.001, description="learning rate of matrices")
+    momentum: Probability = Field(default=0.95, description="momentum")
+    nesterov: bool = Field(default=True, description="Nesterov momentum")
     newton_schulz_steps: int = Field(
-        5, ge=1, lt=100, description="steps of the Newton-Schulz iteration, which computes in bfloat16"
+        default=5, ge=1, lt=100, description="steps of the Newton-Schulz iteration, which computes in bfloat16"
     )
     adjust_learning_rate: Literal["original", "match_rms_adamw"] = Field(
-        "original",
+        default="original",
         description="factor of the learning rate of a matrix of m rows and n columns; original: sqrt(max(1, m / n)), "
         "match_rms_adamw: 0.2 sqrt(max(m, n)), with which the learning rates of AdamW fit",
     )
-    weight_decay: NonNegativeFloat = Field(0.1, description="weight decay of matrices, multiplied by the learning rate")
+    weight_decay: NonNegativeFloat = Field(
+        default=0.1, description="weight decay of matrices, multiplied by the learning rate"
+    )
     adamw: AdamWSettings = Field(
-        AdamWSettings(),
+        default=AdamWSettings(),
         description="AdamW for embeddings, the output layer and all parameters that are no matrices; the schedule "
         "multiplies both learning rates by the same factor",
     )
@@ -102,15 +104,7 @@ class MuonSettings(Settings):
 
 OptimizerSettings = AdamWSettings | SgdSettings | RmspropSettings | AdafactorSettings | MuonSettings
 
-_Optimizer = Annotated[
-    Annotated[AdamWSettings, Tag("adamw")]
-    | Annotated[SgdSettings, Tag("sgd")]
-    | Annotated[RmspropSettings, Tag("rmsprop")]
-    | Annotated[AdafactorSettings, Tag("adafactor")]
-    | Annotated[MuonSettings, Tag("muon")],
-    discriminated_by("kind", default="adamw"),
-]
-Optimizer = Annotated[_Optimizer, BeforeValidator(from_name, json_schema_input_type=_Optimizer | str)]
+Optimizer = Annotated[OptimizerSettings, OneOf("kind", "adamw", of_kind)]
 
 
 class ConstantSchedule(Settings):
@@ -123,29 +117,29 @@ class PlateauSchedule(Settings):
     """Multiply the learning rate by ``factor`` after more than ``patience`` validations without improvement."""
 
     kind: Literal["plateau"] = "plateau"
-    factor: float = Field(0.9, gt=0, lt=1, description="factor of each decay")
-    patience: NonNegativeInt = Field(5, description="validations without improvement that are allowed")
+    factor: float = Field(default=0.9, gt=0, lt=1, description="factor of each decay")
+    patience: NonNegativeInt = Field(default=5, description="validations without improvement that are allowed")
 
 
 class WarmupSchedule(Settings):
     """Linear warm-up over ``warmup_steps`` updates, then decay with the inverse square root of the updates."""
 
     kind: Literal["warmup"]
-    warmup_steps: Positive = Field(4000, description="number of warm-up updates")
+    warmup_steps: Positive = Field(default=4000, description="number of warm-up updates")
 
 
 class EndingSchedule(Settings):
     """Fields of the schedules that have an end."""
 
     total_steps: Positive | None = Field(
-        None,
+        default=None,
         description="update of the end of the decay, 100,000 for the small data of You et al. (2020); null: the last "
         "update that max_updates or max_epochs allows",
     )
     end_learning_rate: NonNegativeFloat = Field(
-        0.0, description="learning rate after the decay; 1e-5 in You et al. (2020)"
+        default=0.0, description="learning rate after the decay; 1e-5 in You et al. (2020)"
     )
-    warmup_steps: NonNegativeInt = Field(0, description="number of warm-up updates")
+    warmup_steps: NonNegativeInt = Field(default=0, description="number of warm-up updates")
 
     @model_validator(mode="after")
     def _check_warmup(self) -> Self:
@@ -171,10 +165,10 @@ class WsdSchedule(EndingSchedule):
 
     kind: Literal["wsd"]
     decay_steps: Positive | None = Field(
-        None, description="number of updates of the decay; null: a fifth of total_steps"
+        default=None, description="number of updates of the decay; null: a fifth of total_steps"
     )
     decay: Literal["linear", "sqrt"] = Field(
-        "linear",
+        default="linear",
         description="shape of the decay after a part x of it; linear: 1 - x, sqrt: 1 - sqrt(x) (Hägele et al. 2024)",
     )
 
@@ -192,19 +186,13 @@ class WsdSchedule(EndingSchedule):
 class TemperatureSchedule(Settings):
     """Exponential decay of the temperature from ``start`` to ``end``, constant before and after (Jang et al. 2017)."""
 
-    start: PositiveFloat = Field(1.0, description="temperature at the beginning")
-    end: PositiveFloat = Field(0.05, description="temperature after the decay")
-    after: NonNegativeInt = Field(0, description="number of updates before the decay")
+    start: PositiveFloat = Field(default=1.0, description="temperature at the beginning")
+    end: PositiveFloat = Field(default=0.05, description="temperature after the decay")
+    after: NonNegativeInt = Field(default=0, description="number of updates before the decay")
     updates: Positive = Field(description="number of updates of the decay")
 
 
-_Schedule = Annotated[
-    Annotated[ConstantSchedule, Tag("constant")]
-    | Annotated[CosineSchedule, Tag("cosine")]
-    | Annotated[LinearSchedule, Tag("linear")]
-    | Annotated[PlateauSchedule, Tag("plateau")]
-    | Annotated[WarmupSchedule, Tag("warmup")]
-    | Annotated[WsdSchedule, Tag("wsd")],
-    discriminated_by("kind", default="plateau"),
+Schedule = Annotated[
+    ConstantSchedule | CosineSchedule | LinearSchedule | PlateauSchedule | WarmupSchedule | WsdSchedule,
+    OneOf("kind", "plateau", of_kind),
 ]
-Schedule = Annotated[_Schedule, BeforeValidator(from_name, json_schema_input_type=_Schedule | str)]

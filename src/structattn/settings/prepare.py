@@ -2,9 +2,9 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, NonNegativeInt, Tag
+from pydantic import Field, NonNegativeInt
 
-from structattn.settings.base import Positive, Seed, Settings, discriminated_by
+from structattn.settings.base import OneOf, Positive, Seed, Settings
 
 Lengths = tuple[int, int]
 Level = Literal["bpe", "sentencepiece-bpe", "sentencepiece-unigram", "word", "character", "byte"]
@@ -14,7 +14,7 @@ Marker = Literal["end", "start", "continuation", "none"]
 class SampledData(Settings):
     """Base class of data that are sampled at random."""
 
-    seed: Seed | None = Field(None, description="random seed; null: that of the trial")
+    seed: Seed | None = Field(default=None, description="random seed; null: that of the trial")
 
     def seeded(self, trial_seed: int) -> Self:
         """Return these settings with a seed: their own, or that of the trial."""
@@ -32,19 +32,22 @@ class FormalLanguageData(SampledData):
     kind: Literal["formal_language"] = "formal_language"
     language: str = Field(description="name of the language, as listed by `structattn list`")
     variant: Literal["faithful", "reference"] = Field(
-        "faithful",
+        default="faithful",
         description="the grammar as published (faithful), or as transformed by the authors' code (reference)",
     )
-    train: Positive = Field(10_000, description="number of training strings")
-    valid: Positive = Field(1_000, description="number of validation strings")
-    test_per_length: Positive = Field(100, description="number of test strings of each length")
-    train_lengths: Lengths = Field((40, 80), description="minimal and maximal length of training strings")
-    test_lengths: Lengths = Field((40, 100), description="minimal and maximal length of test strings")
+    train: Positive = Field(default=10_000, description="number of training strings")
+    valid: Positive = Field(default=1_000, description="number of validation strings")
+    test_per_length: Positive = Field(default=100, description="number of test strings of each length")
+    train_lengths: Lengths = Field(default=(40, 80), description="minimal and maximal length of training strings")
+    test_lengths: Lengths = Field(default=(40, 100), description="minimal and maximal length of test strings")
     group_size: Positive = Field(
-        10, description="number of consecutive training strings of equal length, so that batches need no padding"
+        default=10,
+        description="number of consecutive training strings of equal length, so that batches need no padding",
     )
-    short: NonNegativeInt = Field(0, description="number of further, short training strings, for training.curriculum")
-    short_lengths: Lengths = Field((1, 11), description="minimal and maximal length of these")
+    short: NonNegativeInt = Field(
+        default=0, description="number of further, short training strings, for training.curriculum"
+    )
+    short_lengths: Lengths = Field(default=(1, 11), description="minimal and maximal length of these")
 
 
 class TransductionPairs(SampledData):
@@ -52,10 +55,10 @@ class TransductionPairs(SampledData):
 
     kind: Literal["transduction"]
     transduction: str = Field(description="name of the transduction, as listed by `structattn list`")
-    train_lengths: Lengths = Field((1, 40), description="minimal and maximal length of training inputs")
-    test_lengths: Lengths = Field((41, 100), description="minimal and maximal length of test inputs")
-    valid_per_length: Positive = Field(16, description="number of validation pairs of each length")
-    test_per_length: Positive = Field(512, description="number of test pairs of each length")
+    train_lengths: Lengths = Field(default=(1, 40), description="minimal and maximal length of training inputs")
+    test_lengths: Lengths = Field(default=(41, 100), description="minimal and maximal length of test inputs")
+    valid_per_length: Positive = Field(default=16, description="number of validation pairs of each length")
+    test_per_length: Positive = Field(default=512, description="number of test pairs of each length")
 
 
 TextFiles = Annotated[
@@ -70,24 +73,26 @@ class ParallelText(Settings):
     train: TextFiles
     valid: TextFiles
     test: TextFiles | None = None
-    level: Level = Field("bpe", description="unit of tokens")
-    joint: bool = Field(True, description="one subword model and one vocabulary for both sides")
+    level: Level = Field(default="bpe", description="unit of tokens")
+    joint: bool = Field(default=True, description="one subword model and one vocabulary for both sides")
     vocabulary_size: NonNegativeInt = Field(
-        32_000, description="number of merges (bpe) or pieces (sentencepiece) to learn"
+        default=32_000, description="number of merges (bpe) or pieces (sentencepiece) to learn"
     )
     vocabulary_threshold: NonNegativeInt = Field(
-        0, description="subwords less frequent than this on a side are split on that side; words become <unk>"
+        default=0, description="subwords less frequent than this on a side are split on that side; words become <unk>"
     )
-    marker: Marker = Field("end", description="word-boundary marker of bpe")
-    nfkc: bool = Field(True, description="normalize text to Unicode NFKC")
-    lowercase: bool = Field(False, description="convert text to lower case")
-    max_characters: Positive | None = Field(None, description="drop pairs in which a side is longer")
+    marker: Marker = Field(default="end", description="word-boundary marker of bpe")
+    nfkc: bool = Field(default=True, description="normalize text to Unicode NFKC")
+    lowercase: bool = Field(default=False, description="convert text to lower case")
+    max_characters: Positive | None = Field(default=None, description="drop pairs in which a side is longer")
     max_ratio: float | None = Field(
-        None, ge=1, description="drop training pairs in which a side is more than this many times as long as the other"
+        default=None,
+        ge=1,
+        description="drop training pairs in which a side is more than this many times as long as the other",
     )
-    drop_full_stops: bool = Field(False, description="drop pairs in which a side is a single full stop")
-    sample: Positive | None = Field(None, description="keep a random sample of this many training pairs")
-    sample_seed: Seed = Field(123, description="random seed of the sample")
+    drop_full_stops: bool = Field(default=False, description="drop pairs in which a side is a single full stop")
+    sample: Positive | None = Field(default=None, description="keep a random sample of this many training pairs")
+    sample_seed: Seed = Field(default=123, description="random seed of the sample")
 
     @property
     def splits(self) -> dict[str, tuple[str, ...]]:
@@ -106,28 +111,32 @@ class TextData(Settings):
     kind: Literal["text"]
     train: str = Field(description="file of training text, one sequence per line")
     valid: str = Field(description="file of validation text")
-    test: str | None = Field(None, description="file of test text")
-    level: Level | Literal["pretrained"] = Field("word", description="unit of tokens")
+    test: str | None = Field(default=None, description="file of test text")
+    level: Level | Literal["pretrained"] = Field(default="word", description="unit of tokens")
     unknown_classes: bool = Field(
-        False, description="words seen once become classes by shape and suffix, such as UNK-LC-ing"
+        default=False, description="words seen once become classes by shape and suffix, such as UNK-LC-ing"
     )
-    tokenizer: str | None = Field(None, description="local folder of a Hugging Face tokenizer, at level pretrained")
+    tokenizer: str | None = Field(
+        default=None, description="local folder of a Hugging Face tokenizer, at level pretrained"
+    )
     mode: Literal["sentences", "stream"] = Field(
-        "sentences", description="each line is an example, or all lines form one stream"
+        default="sentences", description="each line is an example, or all lines form one stream"
     )
-    skip_empty: bool = Field(False, description="drop empty lines instead of refusing them")
+    skip_empty: bool = Field(default=False, description="drop empty lines instead of refusing them")
     min_count: Positive = Field(
-        1, description="symbols with fewer training occurrences become <unk>; such subwords are split"
+        default=1, description="symbols with fewer training occurrences become <unk>; such subwords are split"
     )
-    max_symbols: Positive | None = Field(None, description="maximum number of symbols in the vocabulary")
-    vocabulary_size: Positive = Field(32_000, description="number of merges (bpe) or pieces (sentencepiece) to learn")
-    marker: Marker = Field("end", description="word-boundary marker of bpe")
+    max_symbols: Positive | None = Field(default=None, description="maximum number of symbols in the vocabulary")
+    vocabulary_size: Positive = Field(
+        default=32_000, description="number of merges (bpe) or pieces (sentencepiece) to learn"
+    )
+    marker: Marker = Field(default="end", description="word-boundary marker of bpe")
     block_length: Positive | None = Field(
-        None,
+        default=None,
         description="in a stream, cut the end off every 1,000 lines so that the rest makes whole blocks of this length",
     )
-    nfkc: bool = Field(False, description="normalize text to Unicode NFKC")
-    lowercase: bool = Field(False, description="convert text to lower case")
+    nfkc: bool = Field(default=False, description="normalize text to Unicode NFKC")
+    lowercase: bool = Field(default=False, description="convert text to lower case")
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -142,17 +151,17 @@ class Treebank(Settings):
     kind: Literal["trees"]
     train: str = Field(description="file of bracketed trees")
     valid: str = Field(description="file of bracketed trees")
-    test: str | None = Field(None, description="file of bracketed trees")
+    test: str | None = Field(default=None, description="file of bracketed trees")
     tags: Literal["normalized", "kept"] = Field(
-        "normalized",
+        default="normalized",
         description="what stands for a word in a linearized tree: XX (normalized), or its part-of-speech tag (kept)",
     )
-    level: Level = Field("word", description="unit of tokens of the sentences")
+    level: Level = Field(default="word", description="unit of tokens of the sentences")
     vocabulary_size: NonNegativeInt = Field(
-        8_000, description="number of merges (bpe) or pieces (sentencepiece) to learn"
+        default=8_000, description="number of merges (bpe) or pieces (sentencepiece) to learn"
     )
     vocabulary_threshold: NonNegativeInt = Field(
-        0, description="words less frequent than this become <unk>; subwords are split"
+        default=0, description="words less frequent than this become <unk>; subwords are split"
     )
 
     @property
@@ -173,15 +182,15 @@ class TransformationPairs(SampledData):
     kind: Literal["transformation"]
     transformation: Literal["question", "tense"] = Field(description="task")
     published: str | None = Field(
-        None, description="folder with the published NAME.dev, NAME.test and NAME.gen; null: draw these sets"
+        default=None, description="folder with the published NAME.dev, NAME.test and NAME.gen; null: draw these sets"
     )
     layout: Literal["sentences", "parallel"] = Field(
-        "sentences", description="source and target as one sentence, or pairs for an encoder-decoder"
+        default="sentences", description="source and target as one sentence, or pairs for an encoder-decoder"
     )
-    train: Positive = Field(100_000, description="number of training pairs")
-    valid: Positive = Field(1_000, description="number of validation pairs, where drawn")
-    test: Positive = Field(10_000, description="number of test pairs, where drawn")
-    gen: Positive = Field(10_000, description="number of generalisation pairs, where drawn")
+    train: Positive = Field(default=100_000, description="number of training pairs")
+    valid: Positive = Field(default=1_000, description="number of validation pairs, where drawn")
+    test: Positive = Field(default=10_000, description="number of test pairs, where drawn")
+    gen: Positive = Field(default=10_000, description="number of generalisation pairs, where drawn")
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -191,11 +200,6 @@ class TransformationPairs(SampledData):
 
 
 Prepare = Annotated[
-    Annotated[FormalLanguageData, Tag("formal_language")]
-    | Annotated[TransductionPairs, Tag("transduction")]
-    | Annotated[ParallelText, Tag("parallel")]
-    | Annotated[TextData, Tag("text")]
-    | Annotated[Treebank, Tag("trees")]
-    | Annotated[TransformationPairs, Tag("transformation")],
-    discriminated_by("kind", default="formal_language"),
+    FormalLanguageData | TransductionPairs | ParallelText | TextData | Treebank | TransformationPairs,
+    OneOf("kind", "formal_language"),
 ]

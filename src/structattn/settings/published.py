@@ -2,9 +2,9 @@
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat, Tag, model_validator
+from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
 
-from structattn.settings.base import Settings, discriminated_by
+from structattn.settings.base import OneOf, Settings
 
 LENGTH = "length"
 """The x axis of a figure that shows scores by length instead of an axis of the grid."""
@@ -62,17 +62,17 @@ class ScoreName(Settings):
     """A score of a cell."""
 
     score: str = Field(
-        "validation",
+        default="validation",
         pattern=r"^(validation|\w+\.\w[\w.]*)$",
         description="validation, SPLIT.NAME such as test.accuracy, or contrastive.TYPE with a type of error, or "
         "chunking.NAME, parsing.NAME, neighbours.NAME or blimp.NAME",
     )
     statistic: Literal["selected", "mean", "min", "max", "share"] = Field(
-        "selected",
+        default="selected",
         description="score of the trial with the best validation score, or a statistic of all trials of the cell; "
         "share: share of the trials whose score is at most `within`",
     )
-    within: float | None = Field(None, description="largest score of the trials that a share counts")
+    within: float | None = Field(default=None, description="largest score of the trials that a share counts")
 
     @property
     def split(self) -> str:
@@ -95,12 +95,12 @@ class PublishedConfiguration(Settings):
     """The configuration behind published numbers, as far as a cell beside them may differ from it."""
 
     settings: dict[str, Any] = Field(
-        {},
+        default={},
         description="path.to.field -> value, also of `prepare`; a number is marked as one of a different configuration "
         "if its cell has another value",
     )
     differences: tuple[str, ...] = Field(
-        (), description="further differences from the cells, which settings cannot express"
+        default=(), description="further differences from the cells, which settings cannot express"
     )
 
 
@@ -109,7 +109,7 @@ class PublishedValue(PublishedConfiguration):
 
     cell: dict[str, str] = Field(description="axis -> name of its value, for every axis of the grid")
     value: float = Field(description="the number as printed")
-    deviation: NonNegativeFloat | None = Field(None, description="the published standard deviation")
+    deviation: NonNegativeFloat | None = Field(default=None, description="the published standard deviation")
 
 
 class PublishedTable(ScoreName, PublishedConfiguration):
@@ -121,8 +121,8 @@ class PublishedTable(ScoreName, PublishedConfiguration):
     )
 
     source: str = Field(description="paper and table")
-    unit: PositiveFloat = Field(1.0, description="unit of the printed numbers; 0.01 for percent")
-    rounding: NonNegativeFloat = Field(0.0, description="half a unit of the last printed digit")
+    unit: PositiveFloat = Field(default=1.0, description="unit of the printed numbers; 0.01 for percent")
+    rounding: NonNegativeFloat = Field(default=0.0, description="half a unit of the last printed digit")
     values: tuple[PublishedValue, ...] = Field(description="the numbers")
 
 
@@ -134,7 +134,7 @@ class Curves(ScoreName):
         description="axis of the grid, its values in the order of the recipe; or, for the selected trial, `length`, "
         "the string length in the split, or `epoch`, the epochs of training, with thin curves for the other trials"
     )
-    panels: str | None = Field(None, description="axis of the grid with one panel for each value; null: none")
+    panels: str | None = Field(default=None, description="axis of the grid with one panel for each value; null: none")
     caption: str = Field(description="caption")
 
     @model_validator(mode="after")
@@ -149,8 +149,8 @@ class Curves(ScoreName):
 class CellFigure(Settings):
     """Base class of figures of what the selected trials of some cells do on a split."""
 
-    split: str = Field("test", description="split that is shown")
-    cell: CellPattern = Field({}, description="axis -> value or list of values; all matching cells are shown")
+    split: str = Field(default="test", description="split that is shown")
+    cell: CellPattern = Field(default={}, description="axis -> value or list of values; all matching cells are shown")
     caption: str = Field(description="caption")
 
 
@@ -179,14 +179,7 @@ class DifferencesByBin(CellFigure):
     base: dict[str, str] = Field(description="axis -> value, for every axis of the grid, of the cell compared with")
 
 
-Figure = Annotated[
-    Annotated[Curves, Tag("curves")]
-    | Annotated[Dependencies, Tag("dependencies")]
-    | Annotated[StackMaps, Tag("stack_maps")]
-    | Annotated[Locality, Tag("locality")]
-    | Annotated[DifferencesByBin, Tag("differences_by_bin")],
-    discriminated_by("kind", default="curves"),
-]
+Figure = Annotated[Curves | Dependencies | StackMaps | Locality | DifferencesByBin, OneOf("kind", "curves")]
 
 
 class Claim(ScoreName):
@@ -194,16 +187,17 @@ class Claim(ScoreName):
 
     description: str = Field(description="the claim in words")
     cell: CellPattern = Field(
-        {}, description="axis -> value or list of values; the claim is checked for all matching cells"
+        default={}, description="axis -> value or list of values; the claim is checked for all matching cells"
     )
-    at_most: float | None = Field(None, description="upper bound")
-    at_least: float | None = Field(None, description="lower bound")
+    at_most: float | None = Field(default=None, description="upper bound")
+    at_least: float | None = Field(default=None, description="lower bound")
     below: dict[str, str] | None = Field(
-        None, description="axis -> value of the cell with a higher score; other axes as in the matching cell"
+        default=None, description="axis -> value of the cell with a higher score; other axes as in the matching cell"
     )
-    above: dict[str, str] | None = Field(None, description="the same for the cell with a lower score")
+    above: dict[str, str] | None = Field(default=None, description="the same for the cell with a lower score")
     margin: float = Field(
-        0.0, description="least difference from the score of the other cell; below zero: by how much it may be missed"
+        default=0.0,
+        description="least difference from the score of the other cell; below zero: by how much it may be missed",
     )
 
     @model_validator(mode="after")

@@ -1,10 +1,10 @@
 """Settings of recurrent language models."""
 
-from typing import TYPE_CHECKING, Annotated, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Literal, Self, TypeAlias
 
-from pydantic import BeforeValidator, Field, PositiveFloat, model_validator
+from pydantic import Field, PositiveFloat, model_validator
 
-from structattn.settings.base import NumLayers, Probability, Settings, Size, union_of
+from structattn.settings.base import NumLayers, OneOf, Probability, Settings, Size, union_of
 from structattn.settings.embeddings import TableEmbedding, WordEmbedding
 from structattn.settings.layers import mechanism_from_short
 from structattn.settings.mechanisms import MECHANISMS
@@ -12,49 +12,48 @@ from structattn.settings.mechanisms import MECHANISMS
 if TYPE_CHECKING:
     RecurrentStackSettings: TypeAlias = Settings
 else:
-    _Stack = union_of(
-        {entry.name: entry.recurrent_stack for entry in MECHANISMS.values() if entry.recurrent_stack is not None},
-        field="attention",
-        default="superposition",
+    RecurrentStackSettings = union_of(
+        (entry.recurrent_stack for entry in MECHANISMS.values() if entry.recurrent_stack is not None),
+        OneOf("attention", "superposition", mechanism_from_short),
     )
-    RecurrentStackSettings = Annotated[
-        _Stack, BeforeValidator(mechanism_from_short, json_schema_input_type=_Stack | str)
-    ]
 
 
 class RecurrentSettings(Settings):
     """Base class of recurrent language models; the defaults are those of DuSell & Chiang (2024)."""
 
-    hidden_size: Size = Field(100, description="number of hidden units")
+    hidden_size: Size = Field(default=100, description="number of hidden units")
     stack: RecurrentStackSettings | None = Field(
-        None, description="stack of the network, a mapping or a short form such as nondeterministic-3-3-5; null: none"
+        default=None,
+        description="stack of the network, a mapping or a short form such as nondeterministic-3-3-5; null: none",
     )
     embedding_size: Size | None = Field(
-        None, description="size of the learned embeddings; null: one-hot vectors instead"
+        default=None, description="size of the learned embeddings; null: one-hot vectors instead"
     )
     embedding: WordEmbedding = Field(
-        TableEmbedding(),
+        default=TableEmbedding(),
         description="kind of the embeddings: table, c2w or character_lstm, a name or a mapping with its fields",
     )
-    num_layers: NumLayers = Field(1, description="number of layers; the first reads the stack, the last controls it")
+    num_layers: NumLayers = Field(
+        default=1, description="number of layers; the first reads the stack, the last controls it"
+    )
     learned_initial_state: bool = Field(
-        False, description="learn the hidden states before the first step, as tanh(p); false: 0"
+        default=False, description="learn the hidden states before the first step, as tanh(p); false: 0"
     )
     join_reading: bool = Field(
-        False,
+        default=False,
         description="predict from the hidden state and the stack's reading of the same step (+R in DuSell & Cotterell "
         "2025); false: from the hidden state, which has seen the reading of the step before",
     )
     tied_embeddings: bool = Field(
-        False,
+        default=False,
         description="share the weights of embeddings and output layer, which then has no bias; the embeddings have the "
         "size of the output, hidden_size or with join_reading more, and are not multiplied by its square root",
     )
     dropout: Probability = Field(
-        0.0, description="dropout rate of embeddings, between layers and before the output layer"
+        default=0.0, description="dropout rate of embeddings, between layers and before the output layer"
     )
     weight_init: Literal["uniform", "xavier", "xavier_actions", "lecun"] = Field(
-        "uniform",
+        default="uniform",
         description="initial weights; uniform: Xavier uniform for the output layer and the projections to a "
         "superposition or stratified stack, U(-s, s) for others (code of DuSell & Chiang 2024); xavier: Xavier uniform "
         "for the projections to a nondeterministic stack, too (their text); xavier_actions: for those to its actions "
@@ -62,7 +61,7 @@ class RecurrentSettings(Settings):
         "all linear maps, as Haiku draws them (code of Li et al. 2024)",
     )
     init_scale: PositiveFloat = Field(
-        0.1, description="s of the uniform distribution U(-s, s) of other initial weights"
+        default=0.1, description="s of the uniform distribution U(-s, s) of other initial weights"
     )
 
     @property
@@ -110,4 +109,4 @@ class ElmanSettings(RecurrentSettings):
     """Elman network as a language model, optionally with a stack (Li et al. 2024)."""
 
     kind: Literal["rnn"]
-    activation: Literal["tanh", "relu"] = Field("tanh", description="activation of the hidden units")
+    activation: Literal["tanh", "relu"] = Field(default="tanh", description="activation of the hidden units")

@@ -71,10 +71,10 @@ class RunSettings(Settings):
         "translation",
     ] = Field(description="task, as listed by `structattn list`")
     data: Annotated[Path, AfterValidator(require_unicode)] = Field(description="folder of prepared data")
-    model: ModelSettings = Field(LanguageModelSettings(), description="model")
-    training: TrainingSettings = Field(TrainingSettings(), description="training")
-    evaluation: EvaluationSettings = Field(EvaluationSettings(), description="evaluation and translation")
-    seed: Seed = Field(1, description="random seed")
+    model: ModelSettings = Field(default=LanguageModelSettings(), description="model")
+    training: TrainingSettings = Field(default=TrainingSettings(), description="training")
+    evaluation: EvaluationSettings = Field(default=EvaluationSettings(), description="evaluation and translation")
+    seed: Seed = Field(default=1, description="random seed")
 
     @model_validator(mode="after")
     def _check_select_by(self) -> Self:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 
 import yaml
-from pydantic import BeforeValidator, Field, PositiveFloat, Tag, ValidationError, WithJsonSchema, model_validator
+from pydantic import Field, PositiveFloat, ValidationError, WithJsonSchema, model_validator
 
-from structattn.settings.base import Positive, Seed, Settings, discriminated_by, from_name
+from structattn.settings.base import OneOf, Positive, Seed, Settings, of_kind
 from structattn.settings.published import (
     ANALYSES,
     EPOCH,
@@ -36,9 +36,9 @@ class Halving(Settings):
     after: tuple[Annotated[int, Field(ge=1)], ...] = Field(
         min_length=1, description="rungs, ascending: the epochs or updates after which trials are compared"
     )
-    unit: Unit = Field("epochs", description="unit of the rungs")
-    keep: float = Field(0.5, gt=0, le=1, description="share of trials that goes on at each rung, rounded up")
-    at_least: Positive = Field(1, description="number of trials that go on at each rung, if there are so many")
+    unit: Unit = Field(default="epochs", description="unit of the rungs")
+    keep: float = Field(default=0.5, gt=0, le=1, description="share of trials that goes on at each rung, rounded up")
+    at_least: Positive = Field(default=1, description="number of trials that go on at each rung, if there are so many")
 
     @property
     def budgets(self) -> tuple[Budget, ...]:
@@ -71,20 +71,16 @@ class TpeSampler(Settings):
     """
 
     kind: Literal["tpe"]
-    startup: int = Field(5, ge=1, le=MAX_INTEGER, description="trials of each cell that are drawn at random")
+    startup: int = Field(default=5, ge=1, le=MAX_INTEGER, description="trials of each cell that are drawn at random")
     parallel: int = Field(
-        2,
+        default=2,
         ge=1,
         le=MAX_INTEGER,
         description="trials of each cell that are proposed together, when all earlier ones have ended",
     )
 
 
-_Sampler = Annotated[
-    Annotated[RandomSampler, Tag("random")] | Annotated[TpeSampler, Tag("tpe")],
-    discriminated_by("kind", default="random"),
-]
-Sampler = Annotated[_Sampler, BeforeValidator(from_name, json_schema_input_type=_Sampler | str)]
+Sampler = Annotated[RandomSampler | TpeSampler, OneOf("kind", "random", of_kind)]
 
 
 MAX_TRIALS = 100_000
@@ -139,12 +135,7 @@ class UniformInteger(Settings):
         return _check_order(self)
 
 
-Distribution = Annotated[
-    Annotated[LogUniform, Tag("log_uniform")]
-    | Annotated[Uniform, Tag("uniform")]
-    | Annotated[UniformInteger, Tag("integer")],
-    discriminated_by("kind", default="log_uniform"),
-]
+Distribution = Annotated[LogUniform | Uniform | UniformInteger, OneOf("kind", "log_uniform")]
 
 
 def matches(cell: Mapping[str, str], pattern: CellPattern) -> bool:
@@ -157,9 +148,12 @@ class CellOverride(Settings):
     """Changes of the settings of all cells that match a pattern."""
 
     match: CellPattern = Field(description="axis -> value or list of values")
-    set: Changes = Field({}, description="path.to.field -> value")
+    set: Changes = Field(default={}, description="path.to.field -> value")
     restarts: int | None = Field(
-        None, ge=0, le=MAX_TRIALS, description="trials of each matching cell; 0: none; null: `restarts` of the sweep"
+        default=None,
+        ge=0,
+        le=MAX_TRIALS,
+        description="trials of each matching cell; 0: none; null: `restarts` of the sweep",
     )
 
     def matches(self, cell: dict[str, str]) -> bool:
@@ -175,33 +169,35 @@ class SweepSettings(Settings):
         "describes data that the sweep prepares"
     )
     grid: dict[str, dict[str, Changes]] = Field(
-        {}, description="axis -> name of a value -> path.to.field -> value; cells are all combinations of values"
+        default={},
+        description="axis -> name of a value -> path.to.field -> value; cells are all combinations of values",
     )
-    where: tuple[CellOverride, ...] = Field((), description="changes of some cells, applied in this order")
+    where: tuple[CellOverride, ...] = Field(default=(), description="changes of some cells, applied in this order")
     random: dict[str, Distribution] = Field(
-        {}, description="path.to.field -> distribution from which each trial samples a value"
+        default={}, description="path.to.field -> distribution from which each trial samples a value"
     )
     sampler: Sampler = Field(
-        RandomSampler(), description="how the values of `random` are chosen, a name or a mapping with its fields"
+        default=RandomSampler(),
+        description="how the values of `random` are chosen, a name or a mapping with its fields",
     )
-    restarts: int = Field(1, ge=1, le=MAX_TRIALS, description="number of trials of each cell")
+    restarts: int = Field(default=1, ge=1, le=MAX_TRIALS, description="number of trials of each cell")
     halving: Halving | None = Field(
-        None, description="successive halving of the trials of each cell; null: all are trained to their end"
+        default=None, description="successive halving of the trials of each cell; null: all are trained to their end"
     )
     seed: Seed = Field(
-        1,
+        default=1,
         description="random seed of sampled values; trial r of a cell has the seed `seed` + r, and a value of an axis "
         "may set another `seed`",
     )
     evaluate: dict[_Split, Literal["selected", "all"]] = Field(
-        {},
+        default={},
         description="split -> trials that are evaluated on it: the selected trial of each cell, or all that are "
         "trained to their end",
     )
 
-    published: tuple[PublishedTable, ...] = Field((), description="published numbers, for comparison")
-    claims: tuple[Claim, ...] = Field((), description="expected relations between scores")
-    figures: tuple[Figure, ...] = Field((), description="figures of the results")
+    published: tuple[PublishedTable, ...] = Field(default=(), description="published numbers, for comparison")
+    claims: tuple[Claim, ...] = Field(default=(), description="expected relations between scores")
+    figures: tuple[Figure, ...] = Field(default=(), description="figures of the results")
 
     @property
     def is_adaptive(self) -> bool:

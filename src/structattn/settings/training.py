@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Field, NonNegativeFloat, PositiveFloat, Tag, model_validator
+from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
 
-from structattn.settings.base import Positive, Probability, Settings, Size, discriminated_by, from_name
+from structattn.settings.base import OneOf, Positive, Probability, Settings, Size, of_kind
 from structattn.settings.optimizers import (
     AdafactorSettings,
     AdamWSettings,
@@ -22,54 +22,48 @@ class SequenceBatches(Settings):
     """Fixed number of sequences of equal length per batch; no padding."""
 
     kind: Literal["sequences"] = "sequences"
-    batch_size: Positive = Field(10, description="sequences per batch")
+    batch_size: Positive = Field(default=10, description="sequences per batch")
 
 
 class TokenBatches(Settings):
     """Sequences of similar length, at most ``max_tokens`` tokens per batch including padding."""
 
     kind: Literal["tokens"] = "tokens"
-    max_tokens: Positive = Field(4096, description="tokens per batch, including padding")
+    max_tokens: Positive = Field(default=4096, description="tokens per batch, including padding")
 
 
 class StreamBatches(Settings):
     """Windows of ``sequence_length`` tokens of a continuous stream of text, ``batch_size`` of them per batch."""
 
     kind: Literal["stream"]
-    sequence_length: Size = Field(128, description="tokens per window")
-    batch_size: Size = Field(16, description="windows per batch")
+    sequence_length: Size = Field(default=128, description="tokens per window")
+    batch_size: Size = Field(default=16, description="windows per batch")
 
 
 class PairBatches(Settings):
     """Sentence pairs of similar lengths, at most ``max_tokens`` tokens per batch including padding; for translation."""
 
     kind: Literal["pairs"]
-    max_tokens: Positive = Field(2048, description="tokens per batch, including padding")
+    max_tokens: Positive = Field(default=2048, description="tokens per batch, including padding")
     max_tokens_of: Literal["source", "target", "both", "sum"] = Field(
-        "both", description="tokens that max_tokens limits: those of one side, of each side (both), or their sum"
+        default="both",
+        description="tokens that max_tokens limits: those of one side, of each side (both), or their sum",
     )
     source_bpe_dropout: Probability = Field(
-        0.0, description="BPE-dropout: probability of skipping a merge of the source"
+        default=0.0, description="BPE-dropout: probability of skipping a merge of the source"
     )
-    target_bpe_dropout: Probability = Field(0.0, description="BPE-dropout of the target")
+    target_bpe_dropout: Probability = Field(default=0.0, description="BPE-dropout of the target")
 
 
-_Batches = Annotated[
-    Annotated[SequenceBatches, Tag("sequences")]
-    | Annotated[PairBatches, Tag("pairs")]
-    | Annotated[TokenBatches, Tag("tokens")]
-    | Annotated[StreamBatches, Tag("stream")],
-    discriminated_by("kind", default="sequences"),
-]
-Batches = Annotated[_Batches, BeforeValidator(from_name, json_schema_input_type=_Batches | str)]
+Batches = Annotated[SequenceBatches | PairBatches | TokenBatches | StreamBatches, OneOf("kind", "sequences", of_kind)]
 
 
 class LabelSmoothing(Settings):
     """Label smoothing of the training loss; the formulas are in `tasks/losses.py`."""
 
-    epsilon: Probability = Field(0.1, description="weight of the smoothing distribution")
+    epsilon: Probability = Field(default=0.1, description="weight of the smoothing distribution")
     formula: Literal["torch", "you", "annotated", "fairseq"] = Field(
-        "torch",
+        default="torch",
         description="variant of torch and DuSell & Chiang (2024), of You et al. (2020), of the Annotated Transformer, "
         "or of fairseq",
     )
@@ -78,10 +72,10 @@ class LabelSmoothing(Settings):
 class Masking(Settings):
     """Tokens that masked language models predict, and what replaces them in the input (Devlin et al. 2019)."""
 
-    share: float = Field(0.15, gt=0, le=1, description="probability that a token is predicted")
-    masked: float = Field(0.8, ge=0, le=1, description="probability that the mask replaces a predicted token")
+    share: float = Field(default=0.15, gt=0, le=1, description="probability that a token is predicted")
+    masked: float = Field(default=0.8, ge=0, le=1, description="probability that the mask replaces a predicted token")
     random: float = Field(
-        0.1, ge=0, le=1, description="probability that a random symbol replaces it; otherwise it stays"
+        default=0.1, ge=0, le=1, description="probability that a random symbol replaces it; otherwise it stays"
     )
 
     @model_validator(mode="after")
@@ -95,7 +89,7 @@ class CurriculumStage(Settings):
     """Stage of a curriculum by length (Elman 1993, Bengio et al. 2009)."""
 
     max_length: Size = Field(description="maximum number of tokens of a sequence, without <eos>")
-    epochs: Positive = Field(1, description="number of epochs on these sequences")
+    epochs: Positive = Field(default=1, description="number of epochs on these sequences")
 
 
 class EveryExamples(Settings):
@@ -109,101 +103,108 @@ class EveryExamples(Settings):
 class TrainingSettings(Settings):
     """Settings of training; the defaults are those of DuSell & Chiang (2024, section 6)."""
 
-    batches: Batches = Field(SequenceBatches(), description="kind of batches, a name or a mapping with its fields")
+    batches: Batches = Field(
+        default=SequenceBatches(), description="kind of batches, a name or a mapping with its fields"
+    )
     curriculum: tuple[CurriculumStage, ...] = Field(
-        (),
+        default=(),
         max_length=100,
         description="stages of the first epochs, in which the model is trained on short sequences only; later epochs "
         "have all, and only their validations count against a patience; for language models on sentences or strings",
     )
     loss: Literal["sequence_sum", "token_mean"] = Field(
-        "sequence_sum",
+        default="sequence_sum",
         description="sum over the tokens of a sequence and mean over sequences, as in the paper; or mean over tokens",
     )
-    label_smoothing: LabelSmoothing | None = Field(None, description="label smoothing; null: none")
+    label_smoothing: LabelSmoothing | None = Field(default=None, description="label smoothing; null: none")
     masking: Masking = Field(
-        Masking(),
+        default=Masking(),
         description="masks of the task masked_language_modeling; masked: 1 in the paper of Li et al. (2024), the "
         "defaults in their code",
     )
     receptive_field_weight: NonNegativeFloat = Field(
-        0.0,
+        default=0.0,
         description="weight λ of the receptive field regularizer (Discrete Transformer, section 5.1; 0.1 in the "
         "paper); for transformers whose layers all have attention weights",
     )
     receptive_field_form: Literal["mean", "union", "printed"] = Field(
-        "mean",
+        default="mean",
         description="form of the regularizer; mean: number of inputs that a prediction depends on; union: number of "
         "inputs that any prediction of a sequence depends on; printed: as in the paper, with at most 1 for each "
         "prediction; the last two are constant where each prediction depends on its own position and all count",
     )
     receptive_field_own_position: bool = Field(
-        True, description="whether the regularizer counts that a position depends on its own input"
+        default=True, description="whether the regularizer counts that a position depends on its own input"
     )
     receptive_field_recursion: Literal["clamp", "probabilistic"] = Field(
-        "clamp",
+        default="clamp",
         description="receptive fields of several layers; clamp: sums of at most 1 (equation 1); probabilistic: "
         "complement of the product of complements, which does not saturate",
     )
     temperature: TemperatureSchedule | None = Field(
-        None,
+        default=None,
         description="schedule of the temperature of hard attention (ours); null: constant, as in the model's settings",
     )
     spelling_weight: NonNegativeFloat = Field(
-        1.0, description="weight α of the loss of the spelling decoder (Luong & Manning 2016)"
+        default=1.0, description="weight α of the loss of the spelling decoder (Luong & Manning 2016)"
     )
-    optimizer: Optimizer = Field(AdamWSettings(), description="optimizer, a name or a mapping with its fields")
+    optimizer: Optimizer = Field(default=AdamWSettings(), description="optimizer, a name or a mapping with its fields")
     schedule: Schedule = Field(
-        PlateauSchedule(), description="learning rate schedule, a name or a mapping with its fields"
+        default=PlateauSchedule(), description="learning rate schedule, a name or a mapping with its fields"
     )
     max_grad_norm: PositiveFloat | None = Field(
-        5.0, description="maximum of the global gradient norm; null: no clipping"
+        default=5.0, description="maximum of the global gradient norm; null: no clipping"
     )
-    gradient_accumulation_steps: Positive = Field(1, description="number of batches per update")
+    gradient_accumulation_steps: Positive = Field(default=1, description="number of batches per update")
     precision: Literal["float32", "bf16"] = Field(
-        "float32",
+        default="float32",
         description="bf16: autocast to bfloat16, with weights in float32; refused where the device has no bfloat16 "
         "instructions",
     )
-    max_epochs: Positive | None = Field(200, description="maximum number of epochs; null: no limit")
-    max_updates: Positive | None = Field(None, description="maximum number of updates; null: no limit")
+    max_epochs: Positive | None = Field(default=200, description="maximum number of epochs; null: no limit")
+    max_updates: Positive | None = Field(default=None, description="maximum number of updates; null: no limit")
     max_minutes: PositiveFloat | None = Field(
-        None, description="maximum training time in minutes; results then depend on the speed of the machine"
+        default=None, description="maximum training time in minutes; results then depend on the speed of the machine"
     )
     select_by: Literal["cross_entropy", "bleu"] = Field(
-        "cross_entropy",
+        default="cross_entropy",
         description="validation score for early stopping and the best checkpoint; bleu: of greedy translations",
     )
     validate_every: Annotated[int, Field(ge=1)] | EveryExamples | None = Field(
-        None, description="updates between validations, or {examples: N} for examples; null: once per epoch"
+        default=None, description="updates between validations, or {examples: N} for examples; null: once per epoch"
     )
     early_stopping_patience: Positive | None = Field(
-        10, description="stop after this many validations without improvement; null: never"
+        default=10, description="stop after this many validations without improvement; null: never"
     )
     checkpoint_every: Positive | None = Field(
-        None, description="updates between checkpoints; null: at validations only"
+        default=None, description="updates between checkpoints; null: at validations only"
     )
     checkpoint_minutes: PositiveFloat | None = Field(
-        None, description="minutes between checkpoints; kept checkpoints then depend on the speed of the machine"
+        default=None,
+        description="minutes between checkpoints; kept checkpoints then depend on the speed of the machine",
     )
-    keep_checkpoints: int = Field(2, ge=2, description="number of latest checkpoints to keep, in addition to the best")
-    num_threads: int | None = Field(None, ge=1, le=1024, description="number of CPU threads; null: default of torch")
+    keep_checkpoints: int = Field(
+        default=2, ge=2, description="number of latest checkpoints to keep, in addition to the best"
+    )
+    num_threads: int | None = Field(
+        default=None, ge=1, le=1024, description="number of CPU threads; null: default of torch"
+    )
     devices: int = Field(
-        1,
+        default=1,
         ge=1,
         le=1024,
         description="number of processes on each machine, each with a GPU of its own or with a part of the cores; "
         "torchrun's number takes precedence",
     )
     nodes: int = Field(
-        1,
+        default=1,
         ge=1,
         le=1024,
         description="number of machines, on each of which the command is started with MASTER_ADDR, MASTER_PORT and "
         "NODE_RANK in its environment",
     )
     strategy: Literal["ddp", "fsdp"] = Field(
-        "ddp",
+        default="ddp",
         description="what several processes hold; ddp: each the whole model; fsdp: each a part of all weights, "
         "gradients and optimizer state",
     )

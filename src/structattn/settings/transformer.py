@@ -23,33 +23,35 @@ from structattn.settings.mechanisms import Gaussian, MultiHead, NoAttention, Sof
 class TransformerSettings(Settings):
     """Base class of transformers; the defaults are those of DuSell & Chiang (2024) without stacks."""
 
-    d_model: Size = Field(32, description="size of the hidden states")
+    d_model: Size = Field(default=32, description="size of the hidden states")
     d_ff: Size | None = Field(
-        64, description="hidden units of the feed-forward sublayers; null: no feed-forward sublayers"
+        default=64, description="hidden units of the feed-forward sublayers; null: no feed-forward sublayers"
     )
-    num_heads: Size = Field(4, description="number of attention heads, unless a layer has its own")
-    positions: Positions = Field(Sinusoidal(), description="positional encoding, a name or a mapping with its fields")
+    num_heads: Size = Field(default=4, description="number of attention heads, unless a layer has its own")
+    positions: Positions = Field(
+        default=Sinusoidal(), description="positional encoding, a name or a mapping with its fields"
+    )
     norm: Literal["pre", "post"] = Field(
-        "pre",
+        default="pre",
         description="layer norm before each sublayer and after the last layer (pre), or after each sublayer (post)",
     )
-    bias: bool = Field(True, description="whether the query, key, value and output projections have a bias")
-    dropout: Probability = Field(0.1, description="dropout rate, unless given below")
-    embedding_dropout: Probability | None = Field(None, description="dropout rate of embeddings")
-    attention_dropout: Probability | None = Field(None, description="dropout rate of attention weights")
+    bias: bool = Field(default=True, description="whether the query, key, value and output projections have a bias")
+    dropout: Probability = Field(default=0.1, description="dropout rate, unless given below")
+    embedding_dropout: Probability | None = Field(default=None, description="dropout rate of embeddings")
+    attention_dropout: Probability | None = Field(default=None, description="dropout rate of attention weights")
     hidden_dropout: Probability | None = Field(
-        None, description="dropout rate of the hidden units of feed-forward sublayers"
+        default=None, description="dropout rate of the hidden units of feed-forward sublayers"
     )
     weight_init: Literal["uniform", "xavier", "lecun"] = Field(
-        "uniform",
+        default="uniform",
         description="initial weights of linear maps; uniform: U(-s, s), but Xavier uniform around stacks (DuSell & "
         "Chiang 2024); xavier: Xavier uniform (You et al. 2020); lecun: normal with variance 1 / fan_in",
     )
     embedding_init: Literal["uniform", "normal", "scaled_normal", "truncated_normal"] = Field(
-        "uniform",
+        default="uniform",
         description="initial embeddings: U(-s, s), N(0, 1), N(0, 1 / d_model), or N(0, 0.02²) truncated at ±0.04",
     )
-    init_scale: PositiveFloat = Field(0.1, description="s of the uniform distribution U(-s, s)")
+    init_scale: PositiveFloat = Field(default=0.1, description="s of the uniform distribution U(-s, s)")
 
 
 def check_num_heads(model: TransformerSettings, name: str, mechanisms: Sequence[Settings]) -> None:
@@ -84,13 +86,15 @@ class LanguageModelSettings(TransformerSettings):
     """Causal transformer language model."""
 
     kind: Literal["transformer"] = "transformer"
-    layers: Layers = Field(DEFAULT_LAYERS, description="list of layers, or short form such as 2.superposition-32.2")
+    layers: Layers = Field(
+        default=DEFAULT_LAYERS, description="list of layers, or short form such as 2.superposition-32.2"
+    )
     embedding: WordEmbedding = Field(
-        TableEmbedding(),
+        default=TableEmbedding(),
         description="kind of the embeddings: table, c2w or character_lstm, a name or a mapping with its fields",
     )
     tied_embeddings: bool = Field(
-        False, description="share the weights of embeddings and output layer, which then has no bias"
+        default=False, description="share the weights of embeddings and output layer, which then has no bias"
     )
 
     @model_validator(mode="after")
@@ -116,12 +120,14 @@ class MaskedLanguageModelSettings(TransformerSettings):
     """Bidirectional transformer that predicts masked tokens; its stack attention runs from left to right."""
 
     kind: Literal["masked"]
-    layers: Layers = Field(DEFAULT_LAYERS, description="list of layers, or short form such as 2.superposition-32.2")
+    layers: Layers = Field(
+        default=DEFAULT_LAYERS, description="list of layers, or short form such as 2.superposition-32.2"
+    )
     tied_embeddings: bool = Field(
-        False, description="share the weights of embeddings and output layer, which then has no bias"
+        default=False, description="share the weights of embeddings and output layer, which then has no bias"
     )
     bos: bool = Field(
-        True,
+        default=True,
         description="whether inputs begin with <bos>, the empty stack of stack pointers, as in the paper of Li et al. "
         "(2024); false as in their code",
     )
@@ -143,9 +149,11 @@ TiedEmbeddings = Literal["none", "two-way", "three-way"]
 class EncoderSettings(Settings):
     """Encoder of the source: bidirectional, except for stack attention, which runs from left to right."""
 
-    layers: Layers = Field(DEFAULT_LAYERS, description="list of layers, or short form such as 2.superposition-32.2")
+    layers: Layers = Field(
+        default=DEFAULT_LAYERS, description="list of layers, or short form such as 2.superposition-32.2"
+    )
     embedding: WordEmbedding = Field(
-        TableEmbedding(),
+        default=TableEmbedding(),
         description="kind of the source embeddings: table, c2w or character_lstm, a name or a mapping with its fields",
     )
 
@@ -153,17 +161,21 @@ class EncoderSettings(Settings):
 class DecoderSettings(Settings):
     """Causal decoder of the target."""
 
-    layers: Layers = Field(DEFAULT_LAYERS, description="list of layers, or short form such as 2.superposition-32.2")
+    layers: Layers = Field(
+        default=DEFAULT_LAYERS, description="list of layers, or short form such as 2.superposition-32.2"
+    )
     cross_attention: CrossLayers | None = Field(
-        None,
+        default=None,
         description="cross-attention of each layer, a list or its short form, with none for layers without it; null: "
         "softmax in every layer",
     )
     embedding: WordEmbedding = Field(
-        TableEmbedding(),
+        default=TableEmbedding(),
         description="kind of the target embeddings: table, c2w or character_lstm, a name or a mapping with its fields",
     )
-    spelling: SpellingSettings | None = Field(None, description="LSTM that spells words predicted as <unk>; null: none")
+    spelling: SpellingSettings | None = Field(
+        default=None, description="LSTM that spells words predicted as <unk>; null: none"
+    )
 
     @model_validator(mode="after")
     def _check_embedding(self) -> Self:
@@ -190,10 +202,10 @@ class EncoderDecoderSettings(TransformerSettings):
     """Encoder-decoder transformer, for translation."""
 
     kind: Literal["encoder_decoder"]
-    encoder: EncoderSettings = Field(EncoderSettings(), description="encoder of the source")
-    decoder: DecoderSettings = Field(DecoderSettings(), description="decoder of the target")
+    encoder: EncoderSettings = Field(default=EncoderSettings(), description="encoder of the source")
+    decoder: DecoderSettings = Field(default=DecoderSettings(), description="decoder of the target")
     tied_embeddings: TiedEmbeddings = Field(
-        "none",
+        default="none",
         description="two-way: target embeddings and output layer share weights; three-way: source embeddings, too; the "
         "output layer then has no bias",
     )
@@ -219,18 +231,18 @@ class EncoderDecoderSettings(TransformerSettings):
 class TwoStreamBase(TransformerSettings):
     """Base class of two-stream transformers; sizes and number of heads are those of each stream."""
 
-    num_layers: NumLayers = Field(4, description="number of layers; in an encoder-decoder, of each side")
-    temperature: NonNegativeFloat = Field(1.0, description="temperature τ of the Gumbel-softmax in training")
+    num_layers: NumLayers = Field(default=4, description="number of layers; in an encoder-decoder, of each side")
+    temperature: NonNegativeFloat = Field(default=1.0, description="temperature τ of the Gumbel-softmax in training")
     straight_through: bool = Field(
-        False,
+        default=False,
         description="straight-through estimator: one-hot weights in the forward pass of training, the gradient of the "
         "relaxed weights in the backward pass",
     )
     noise: bool = Field(
-        True, description="Gumbel noise in training; false: none, so that training is deterministic (ours)"
+        default=True, description="Gumbel noise in training; false: none, so that training is deterministic (ours)"
     )
     semantic_positions: bool = Field(
-        True, description="add positions to both streams; false: to the syntactic stream only"
+        default=True, description="add positions to both streams; false: to the syntactic stream only"
     )
 
     @model_validator(mode="after")
@@ -252,13 +264,13 @@ class TwoStreamSettings(TwoStreamBase):
 
     kind: Literal["two_stream"]
     layer_form: Literal["standard", "simplified"] = Field(
-        "standard",
+        default="standard",
         description="standard: attention and feed-forward sublayers with residual connections and layer norms, as in "
         "the paper's experiments; simplified: those of its equations, x + attention(feed-forward(x)) without output "
         "projections, other residual connections and layer norms",
     )
     tied_embeddings: bool = Field(
-        False, description="share the weights of semantic embeddings and output layer, which then has no bias"
+        default=False, description="share the weights of semantic embeddings and output layer, which then has no bias"
     )
 
     @model_validator(mode="after")
@@ -273,7 +285,7 @@ class TwoStreamEncoderDecoderSettings(TwoStreamBase):
 
     kind: Literal["two_stream_encoder_decoder"]
     tied_embeddings: TiedEmbeddings = Field(
-        "none",
+        default="none",
         description="two-way: semantic target embeddings and output layer share weights; three-way: source and target "
         "embeddings of each stream, too; the output layer then has no bias",
     )
