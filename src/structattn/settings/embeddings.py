@@ -39,7 +39,11 @@ class CharacterLstmEmbedding(_CharacterEmbedding):
     num_layers: NumLayers = Field(default=2, description="number of LSTM layers; their hidden size is d_model")
 
 
-WordEmbedding = Annotated[TableEmbedding | C2wEmbedding | CharacterLstmEmbedding, OneOf("kind", "table", of_kind)]
+WordEmbedding = Annotated[
+    TableEmbedding | C2wEmbedding | CharacterLstmEmbedding,
+    OneOf("kind", "table", of_kind),
+    Field(description="embeddings: table, c2w or character_lstm, a name or a mapping with its fields"),
+]
 
 
 class SpellingSettings(Settings):

@@ -126,7 +126,11 @@ else:
     )
 
 _LayerList = Annotated[tuple[Layer, ...], Field(min_length=1, max_length=MAX_LAYERS)]
-Layers = Annotated[_LayerList, BeforeValidator(layers_from_short, json_schema_input_type=_LayerList | str | int)]
+Layers = Annotated[
+    _LayerList,
+    BeforeValidator(layers_from_short, json_schema_input_type=_LayerList | str | int),
+    Field(description="list of layers, or short form such as 2.superposition-32.2"),
+]
 _CrossList = Annotated[tuple[CrossAttention, ...], Field(max_length=MAX_LAYERS)]
 CrossLayers = Annotated[_CrossList, BeforeValidator(layers_from_short, json_schema_input_type=_CrossList | str | int)]
 

@@ -24,10 +24,9 @@ class Softmax(MultiHead):
     attention: Literal["softmax"] = "softmax"
 
 
-class Hard(MultiHead):
-    """Hard attention: each head selects one position; trained with Gumbel-softmax (Discrete Transformer)."""
+class GumbelSoftmax(Settings):
+    """Base class of hard attention that is trained with Gumbel-softmax."""
 
-    attention: Literal["hard"]
     temperature: NonNegativeFloat = Field(default=1.0, description="temperature τ of the Gumbel-softmax in training")
     straight_through: bool = Field(
         default=False,
@@ -37,6 +36,12 @@ class Hard(MultiHead):
     noise: bool = Field(
         default=True, description="Gumbel noise in training; false: none, so that training is deterministic (ours)"
     )
+
+
+class Hard(GumbelSoftmax, MultiHead):
+    """Hard attention: each head selects one position; trained with Gumbel-softmax (Discrete Transformer)."""
+
+    attention: Literal["hard"]
 
 
 class Gaussian(MultiHead):

@@ -29,10 +29,7 @@ class RecurrentSettings(Settings):
     embedding_size: Size | None = Field(
         default=None, description="size of the learned embeddings; null: one-hot vectors instead"
     )
-    embedding: WordEmbedding = Field(
-        default=TableEmbedding(),
-        description="kind of the embeddings: table, c2w or character_lstm, a name or a mapping with its fields",
-    )
+    embedding: WordEmbedding = TableEmbedding()
     num_layers: NumLayers = Field(
         default=1, description="number of layers; the first reads the stack, the last controls it"
     )

@@ -77,33 +77,17 @@ class RunSettings(Settings):
     seed: Seed = Field(default=1, description="random seed")
 
     @model_validator(mode="after")
-    def _check_select_by(self) -> Self:
-        if self.training.select_by == "bleu" and self.task != "translation":
-            raise ValueError(f"training.select_by: 'bleu' needs the task 'translation'; the task is {self.task!r}")
-        return self
-
-    @model_validator(mode="after")
-    def _check_evaluation_dropout(self) -> Self:
-        if self.evaluation.dropout and not self.task.endswith("transduction"):
-            raise ValueError(
-                "evaluation.dropout: true needs the task 'masked_transduction' or 'autoregressive_transduction'; "
-                f"the task is {self.task!r}"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _check_masking(self) -> Self:
-        if self.training.masking != Masking() and self.task != MASKED_LANGUAGE_MODELING:
-            raise ValueError(f"training.masking: needs the task 'masked_language_modeling'; the task is {self.task!r}")
-        return self
-
-    @model_validator(mode="after")
-    def _check_curriculum(self) -> Self:
-        if self.training.curriculum and self.task not in ("formal_language", "language_modeling"):
-            raise ValueError(
-                "training.curriculum: needs the task 'formal_language' or 'language_modeling'; "
-                f"the task is {self.task!r}"
-            )
+    def _check_task(self) -> Self:
+        training = self.training
+        transductions = "masked_transduction", "autoregressive_transduction"
+        for field, given, tasks in (
+            ("training.select_by: 'bleu'", training.select_by == "bleu", ("translation",)),
+            ("evaluation.dropout: true", self.evaluation.dropout, transductions),
+            ("training.masking:", training.masking != Masking(), (MASKED_LANGUAGE_MODELING,)),
+            ("training.curriculum:", bool(training.curriculum), ("formal_language", "language_modeling")),
+        ):
+            if given and self.task not in tasks:
+                raise ValueError(f"{field} needs the task {' or '.join(map(repr, tasks))}; the task is {self.task!r}")
         return self
 
     @model_validator(mode="after")

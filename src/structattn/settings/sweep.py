@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
 import yaml
 from pydantic import Field, PositiveFloat, ValidationError, WithJsonSchema, model_validator
@@ -90,49 +90,38 @@ Changes = dict[str, Any]
 
 _Split = Literal["train", "valid", "test", "gen"]
 
-_Interval = TypeVar("_Interval", bound="LogUniform | Uniform | UniformInteger")
+
+class _Interval(Settings):
+    low: float = Field(description="lower end")
+    high: float = Field(description="upper end")
+
+    @model_validator(mode="after")
+    def _check_order(self) -> Self:
+        if self.low > self.high:
+            raise ValueError(f"low {self.low} is greater than high {self.high}")
+        return self
 
 
-def _check_order(interval: _Interval) -> _Interval:
-    if interval.low > interval.high:
-        raise ValueError(f"low {interval.low} is greater than high {interval.high}")
-    return interval
-
-
-class LogUniform(Settings):
+class LogUniform(_Interval):
     """Log-uniform distribution between ``low`` and ``high``."""
 
     kind: Literal["log_uniform"] = "log_uniform"
     low: PositiveFloat = Field(description="lower end")
     high: PositiveFloat = Field(description="upper end")
 
-    @model_validator(mode="after")
-    def _check_interval(self) -> Self:
-        return _check_order(self)
 
-
-class Uniform(Settings):
+class Uniform(_Interval):
     """Uniform distribution between ``low`` and ``high``."""
 
     kind: Literal["uniform"]
-    low: float = Field(description="lower end")
-    high: float = Field(description="upper end")
-
-    @model_validator(mode="after")
-    def _check_interval(self) -> Self:
-        return _check_order(self)
 
 
-class UniformInteger(Settings):
+class UniformInteger(_Interval):
     """Uniform distribution of integers from ``low`` to ``high``."""
 
     kind: Literal["integer"]
     low: int = Field(description="lower end, included")
     high: int = Field(description="upper end, included")
-
-    @model_validator(mode="after")
-    def _check_interval(self) -> Self:
-        return _check_order(self)
 
 
 Distribution = Annotated[LogUniform | Uniform | UniformInteger, OneOf("kind", "log_uniform")]
@@ -250,28 +239,19 @@ class SweepSettings(Settings):
 
     @model_validator(mode="after")
     def _check_scores(self) -> Self:
-        wanted = [*self.published, *self.claims, *(each for each in self.figures if isinstance(each, Curves))]
-        for each in wanted:
-            if each.score == "validation" or each.split in ANALYSES:
-                continue
-            if each.split not in self.evaluate:
-                raise ValueError(f"{each.score} is needed, but `evaluate` does not name {each.split!r}")
-            if each.name not in SCORES:
-                raise ValueError(f"unknown score {each.score}; the scores of a split are {', '.join(SCORES)}")
-        return self
-
-    @model_validator(mode="after")
-    def _check_statistics(self) -> Self:
-        selected = {split for split, which in self.evaluate.items() if which == "selected"}
         for each in (*self.published, *self.claims, *(each for each in self.figures if isinstance(each, Curves))):
-            if each.statistic != "selected" and self.halving is not None:
-                raise ValueError(
-                    f"{each.statistic} of {each.score} needs all trials, but `halving` stops some of them early"
-                )
-            if each.statistic != "selected" and each.split in selected:
-                raise ValueError(
-                    f"{each.statistic} of {each.score} needs all trials, but `evaluate` scores selected trials only"
-                )
+            if each.score != "validation" and each.split not in ANALYSES:
+                if each.split not in self.evaluate:
+                    raise ValueError(f"{each.score} is needed, but `evaluate` does not name {each.split!r}")
+                if each.name not in SCORES:
+                    raise ValueError(f"unknown score {each.score}; the scores of a split are {', '.join(SCORES)}")
+            reason = None
+            if self.halving is not None:
+                reason = "`halving` stops some of them early"
+            elif each.split in self.evaluate and each.split in self.splits_of_selected:
+                reason = "`evaluate` scores selected trials only"
+            if each.statistic != "selected" and reason:
+                raise ValueError(f"{each.statistic} of {each.score} needs all trials, but {reason}")
         return self
 
     @model_validator(mode="after")

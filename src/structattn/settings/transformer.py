@@ -1,9 +1,9 @@
 """Settings of transformers: language models, encoder-decoders, two streams."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, Self
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
+from pydantic import Field, PositiveFloat, model_validator
 
 from structattn.settings.base import NumLayers, Probability, Settings, Size
 from structattn.settings.embeddings import (
@@ -17,7 +17,7 @@ from structattn.settings.embeddings import (
     WordEmbedding,
 )
 from structattn.settings.layers import DEFAULT_LAYERS, CrossLayers, Layers
-from structattn.settings.mechanisms import Gaussian, MultiHead, NoAttention, Softmax
+from structattn.settings.mechanisms import Gaussian, GumbelSoftmax, MultiHead, NoAttention, Softmax
 
 
 class TransformerSettings(Settings):
@@ -53,8 +53,18 @@ class TransformerSettings(Settings):
     )
     init_scale: PositiveFloat = Field(default=0.1, description="s of the uniform distribution U(-s, s)")
 
+    def attentions(self) -> Mapping[str, Sequence[Settings]]:
+        """Return the name of each list of layers, for messages, and the attention of each of its layers."""
+        raise NotImplementedError
 
-def check_num_heads(model: TransformerSettings, name: str, mechanisms: Sequence[Settings]) -> None:
+    @model_validator(mode="after")
+    def _check_heads(self) -> Self:
+        for name, mechanisms in self.attentions().items():
+            _check_num_heads(self, name, mechanisms)
+        return self
+
+
+def _check_num_heads(model: TransformerSettings, name: str, mechanisms: Sequence[Settings]) -> None:
     """Check the numbers of heads of several layers.
 
     Args:
@@ -82,25 +92,24 @@ def check_num_heads(model: TransformerSettings, name: str, mechanisms: Sequence[
             )
 
 
-class LanguageModelSettings(TransformerSettings):
-    """Causal transformer language model."""
+class LayeredSettings(TransformerSettings):
+    """Base class of language models, causal and masked: one list of layers."""
 
-    kind: Literal["transformer"] = "transformer"
-    layers: Layers = Field(
-        default=DEFAULT_LAYERS, description="list of layers, or short form such as 2.superposition-32.2"
-    )
-    embedding: WordEmbedding = Field(
-        default=TableEmbedding(),
-        description="kind of the embeddings: table, c2w or character_lstm, a name or a mapping with its fields",
-    )
+    layers: Layers = DEFAULT_LAYERS
     tied_embeddings: bool = Field(
         default=False, description="share the weights of embeddings and output layer, which then has no bias"
     )
 
-    @model_validator(mode="after")
-    def _check_heads(self) -> Self:
-        check_num_heads(self, "layer", self.layers)
-        return self
+    def attentions(self) -> Mapping[str, Sequence[Settings]]:
+        """Return the attention of each layer."""
+        return {"layer": self.layers}
+
+
+class LanguageModelSettings(LayeredSettings):
+    """Causal transformer language model."""
+
+    kind: Literal["transformer"] = "transformer"
+    embedding: WordEmbedding = TableEmbedding()
 
     @model_validator(mode="after")
     def _check_embedding(self) -> Self:
@@ -116,26 +125,15 @@ class LanguageModelSettings(TransformerSettings):
         return self
 
 
-class MaskedLanguageModelSettings(TransformerSettings):
+class MaskedLanguageModelSettings(LayeredSettings):
     """Bidirectional transformer that predicts masked tokens; its stack attention runs from left to right."""
 
     kind: Literal["masked"]
-    layers: Layers = Field(
-        default=DEFAULT_LAYERS, description="list of layers, or short form such as 2.superposition-32.2"
-    )
-    tied_embeddings: bool = Field(
-        default=False, description="share the weights of embeddings and output layer, which then has no bias"
-    )
     bos: bool = Field(
         default=True,
         description="whether inputs begin with <bos>, the empty stack of stack pointers, as in the paper of Li et al. "
         "(2024); false as in their code",
     )
-
-    @model_validator(mode="after")
-    def _check_heads(self) -> Self:
-        check_num_heads(self, "layer", self.layers)
-        return self
 
 
 def reads_bos(model: object) -> bool:
@@ -149,30 +147,20 @@ TiedEmbeddings = Literal["none", "two-way", "three-way"]
 class EncoderSettings(Settings):
     """Encoder of the source: bidirectional, except for stack attention, which runs from left to right."""
 
-    layers: Layers = Field(
-        default=DEFAULT_LAYERS, description="list of layers, or short form such as 2.superposition-32.2"
-    )
-    embedding: WordEmbedding = Field(
-        default=TableEmbedding(),
-        description="kind of the source embeddings: table, c2w or character_lstm, a name or a mapping with its fields",
-    )
+    layers: Layers = DEFAULT_LAYERS
+    embedding: WordEmbedding = TableEmbedding()
 
 
 class DecoderSettings(Settings):
     """Causal decoder of the target."""
 
-    layers: Layers = Field(
-        default=DEFAULT_LAYERS, description="list of layers, or short form such as 2.superposition-32.2"
-    )
+    layers: Layers = DEFAULT_LAYERS
     cross_attention: CrossLayers | None = Field(
         default=None,
         description="cross-attention of each layer, a list or its short form, with none for layers without it; null: "
         "softmax in every layer",
     )
-    embedding: WordEmbedding = Field(
-        default=TableEmbedding(),
-        description="kind of the target embeddings: table, c2w or character_lstm, a name or a mapping with its fields",
-    )
+    embedding: WordEmbedding = TableEmbedding()
     spelling: SpellingSettings | None = Field(
         default=None, description="LSTM that spells words predicted as <unk>; null: none"
     )
@@ -210,12 +198,13 @@ class EncoderDecoderSettings(TransformerSettings):
         "output layer then has no bias",
     )
 
-    @model_validator(mode="after")
-    def _check_heads(self) -> Self:
-        check_num_heads(self, "encoder layer", self.encoder.layers)
-        check_num_heads(self, "decoder layer", self.decoder.layers)
-        check_num_heads(self, "cross-attention of decoder layer", self.decoder.cross_attention or ())
-        return self
+    def attentions(self) -> Mapping[str, Sequence[Settings]]:
+        """Return the attention of each layer of both sides."""
+        return {
+            "encoder layer": self.encoder.layers,
+            "decoder layer": self.decoder.layers,
+            "cross-attention of decoder layer": self.decoder.cross_attention or (),
+        }
 
     @model_validator(mode="after")
     def _check_tied_embeddings(self) -> Self:
@@ -228,19 +217,10 @@ class EncoderDecoderSettings(TransformerSettings):
         return self
 
 
-class TwoStreamBase(TransformerSettings):
+class TwoStreamBase(GumbelSoftmax, TransformerSettings):
     """Base class of two-stream transformers; sizes and number of heads are those of each stream."""
 
     num_layers: NumLayers = Field(default=4, description="number of layers; in an encoder-decoder, of each side")
-    temperature: NonNegativeFloat = Field(default=1.0, description="temperature τ of the Gumbel-softmax in training")
-    straight_through: bool = Field(
-        default=False,
-        description="straight-through estimator: one-hot weights in the forward pass of training, the gradient of the "
-        "relaxed weights in the backward pass",
-    )
-    noise: bool = Field(
-        default=True, description="Gumbel noise in training; false: none, so that training is deterministic (ours)"
-    )
     semantic_positions: bool = Field(
         default=True, description="add positions to both streams; false: to the syntactic stream only"
     )
@@ -253,10 +233,9 @@ class TwoStreamBase(TransformerSettings):
             )
         return self
 
-    @model_validator(mode="after")
-    def _check_heads(self) -> Self:
-        check_num_heads(self, "layer", (Softmax(),))
-        return self
+    def attentions(self) -> Mapping[str, Sequence[Settings]]:
+        """Return one attention, which all layers have."""
+        return {"layer": (Softmax(),)}
 
 
 class TwoStreamSettings(TwoStreamBase):
