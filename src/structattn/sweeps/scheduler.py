@@ -96,7 +96,9 @@ def run_jobs(
     try:
         while status.waiting or status.running or status.delayed:
             check()
-            _requeue_delayed(status)
+            now = time.monotonic()
+            status.waiting.extend(job for due, job in status.delayed if due <= now)
+            status.delayed = [(due, job) for due, job in status.delayed if due > now]
             while status.waiting and len(status.running) < engine.max_jobs:
                 job = status.waiting.popleft()
                 status.running[engine.start(job)] = job
@@ -109,12 +111,6 @@ def run_jobs(
     finally:
         engine.close()
     return status
-
-
-def _requeue_delayed(status: SweepStatus) -> None:
-    now = time.monotonic()
-    status.waiting.extend(job for due, job in status.delayed if due <= now)
-    status.delayed = [(due, job) for due, job in status.delayed if due > now]
 
 
 def _record_result(status: SweepStatus, job: Job, result: JobResult) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from structattn.runs.checkpoint import Identity, Progress, TrainingState, read_checkpoint
-from structattn.runs.folder import Extension, RunFolder, record_extension, run_digest, settings_digest
+from structattn.runs.checkpoint import Identity, TrainingState, read_checkpoint
+from structattn.runs.folder import RunFolder, record_extension, run_digest, settings_digest
 from structattn.runs.logs import NO_EVENTS, EventLog, NoLog, Timing, events_of, trained_seconds
 from structattn.runs.selection import best_updates
 from structattn.runs.store import CheckpointStore
@@ -126,7 +126,11 @@ def open_run(plan: Plan, learner: Learner, stop: StopFlag) -> Iterator[Run]:
     learner = distribute(learner, training)
     progress = first_progress(training) if state is None else state.progress
     order = DataOrder(plan.task, training.gradient_accumulation_steps)
-    extension = None if plan.limits is None else _extension(plan, plan.limits, progress, order, learner.world)
+    extension = None
+    if plan.limits is not None:
+        world = learner.world
+        minutes = world.from_first(trained_seconds(run_dir.timing) / 60 if world.is_first else 0.0)
+        extension = extend(run_dir, plan.settings, plan.limits, progress, order, minutes)
     planned = planned_updates(plan.settings, order)
     training = with_total_steps(training, planned)
     log, saved = NoLog(), None if state is None else progress
@@ -148,11 +152,6 @@ def open_run(plan: Plan, learner: Learner, stop: StopFlag) -> Iterator[Run]:
         bar = progress_bar("training", planned, "updates", progress.update)
         advance = files.enter_context(bar)
         yield Run(training, plan.task, learner, order, events, timing, store, stop, advance, progress, saved)
-
-
-def _extension(plan: Plan, limits: dict[str, Any], progress: Progress, order: DataOrder, world: World) -> Extension:
-    minutes = world.from_first(trained_seconds(plan.run_dir.timing) / 60 if world.is_first else 0.0)
-    return extend(plan.run_dir, plan.settings, limits, progress, order, minutes)
 
 
 def _newest_state(run_dir: RunFolder, store: CheckpointStore, world: World) -> TrainingState | None:
