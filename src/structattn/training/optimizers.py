@@ -52,51 +52,27 @@ def with_total_steps(settings: TrainingSettings, planned: int | None) -> Trainin
     return settings.model_copy(update={"schedule": ending})
 
 
-def _warmed_up(settings: EndingSchedule, rate: float, update: int) -> float | None:
-    """Return r · u / w during the warm-up, None after it."""
-    return rate * update / settings.warmup_steps if update < settings.warmup_steps else None
+def ending_rate(settings: EndingSchedule, rate: float, update: int) -> float:
+    """Return r u / w up to w, the end of the warm-up; then r until the decay, r + (e - r) f(x) in it, and e after it.
 
-
-def _between(settings: EndingSchedule, rate: float, part: float) -> float:
-    """Return r + (end - r) · part, where part goes from 0 at the beginning of the decay to 1 at its end."""
-    return rate + (settings.end_learning_rate - rate) * part
-
-
-def linear_rate(settings: LinearSchedule, rate: float, update: int) -> float:
-    """Return r · u / w up to w, the end of the warm-up, then r + (end - r) · (u - w) / (n - w), and end from n on."""
-    assert settings.total_steps is not None, "with_total_steps sets it"
-    warmup = settings.warmup_steps
-    part = min(1.0, (update - warmup) / (settings.total_steps - warmup))
-    warm = _warmed_up(settings, rate, update)
-    return _between(settings, rate, part) if warm is None else warm
-
-
-def cosine_rate(settings: CosineSchedule, rate: float, update: int) -> float:
-    """Return r · u / w up to w, then r + (end - r) · (1 - cos(π (u - w) / (n - w))) / 2, and end from n on.
-
-    Loshchilov & Hutter (2017), without restarts.
-    """
-    assert settings.total_steps is not None, "with_total_steps sets it"
-    warmup = settings.warmup_steps
-    part = min(1.0, (update - warmup) / (settings.total_steps - warmup))
-    warm = _warmed_up(settings, rate, update)
-    return _between(settings, rate, (1 - math.cos(math.pi * part)) / 2) if warm is None else warm
-
-
-def wsd_rate(settings: WsdSchedule, rate: float, update: int) -> float:
-    """Return r · u / w up to w, r until the last d of n updates, then end + (r - end) · f(x), and end from n on.
-
-    x = (u - (n - d)) / d is the part of the decay that is done, f(x) is 1 - x or 1 - sqrt(x). Without ``decay_steps``,
-    d is a fifth of n, rounded up, but not more than n - w.
+    Update k = 0, 1, ..., d - 1 of the decay has x = k / d, so that all updates train. The decay has the d = n - w
+    updates after the warm-up, and f(x) is x (linear) or (1 - cos πx) / 2 (cosine; Loshchilov & Hutter 2017, without
+    restarts). With wsd, it has the last d updates, by default a fifth of n, rounded up, but not more than n - w; there
+    f(x) is x or sqrt(x).
     """
     assert settings.total_steps is not None, "with_total_steps sets it"
     total, warmup = settings.total_steps, settings.warmup_steps
-    decay = settings.decay_steps or min(-(-total // 5), total - warmup)
-    part = min(1.0, max(0.0, (update - (total - decay)) / decay))
-    warm = _warmed_up(settings, rate, update)
-    if warm is not None:
-        return warm
-    return _between(settings, rate, math.sqrt(part) if settings.decay == "sqrt" else part)
+    if update <= warmup:
+        return rate * update / warmup
+    decay = total - warmup
+    if isinstance(settings, WsdSchedule):
+        decay = settings.decay_steps or min(-(-total // 5), decay)
+    part = min(1.0, max(0.0, (update - 1 - (total - decay)) / decay))
+    if isinstance(settings, CosineSchedule):
+        part = (1 - math.cos(math.pi * part)) / 2
+    elif isinstance(settings, WsdSchedule) and settings.decay == "sqrt":
+        part = math.sqrt(part)
+    return rate + (settings.end_learning_rate - rate) * part
 
 
 def warmup_rate(settings: WarmupSchedule, rate: float, update: int) -> float:
@@ -111,10 +87,10 @@ def temperature_of_update(settings: TemperatureSchedule, update: int) -> float:
 
 
 RATES: dict[type[ScheduleSettings], Callable[[Any, float, int], float]] = {
-    CosineSchedule: cosine_rate,
-    LinearSchedule: linear_rate,
+    CosineSchedule: ending_rate,
+    LinearSchedule: ending_rate,
     WarmupSchedule: warmup_rate,
-    WsdSchedule: wsd_rate,
+    WsdSchedule: ending_rate,
 }
 """Schedules that depend on the number u of the update, from 1: functions of settings, rate r and u."""
 
