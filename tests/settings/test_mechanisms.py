@@ -20,7 +20,7 @@ from structattn.settings.recurrent import RecurrentStackSettings
 
 
 def members(union):
-    return [get_args(member)[0] for member in get_args(get_args(union)[0])]
+    return list(get_args(get_args(union)[0]))
 
 
 def test_entries_and_builders_have_the_same_settings_classes():

@@ -68,13 +68,13 @@ def test_warmup_schedule_is_linear_then_inverse_square_root():
 
 def test_linear_schedule_with_warmup():
     settings = LinearSchedule(kind="linear", total_steps=10, end_learning_rate=0.01, warmup_steps=2)
-    rates = [rate_of_update(settings, ScheduleState(0.09), update) for update in (1, 2, 6, 10, 11, 1000)]
-    assert rates == pytest.approx([0.045, 0.09, 0.05, 0.01, 0.01, 0.01], rel=1e-12)
+    rates = [rate_of_update(settings, ScheduleState(0.09), update) for update in (1, 2, 3, 7, 10, 11, 1000)]
+    assert rates == pytest.approx([0.045, 0.09, 0.09, 0.05, 0.02, 0.01, 0.01], rel=1e-12)
 
 
 def test_linear_schedule_without_warmup_equals_you_et_al():
     settings = LinearSchedule(kind="linear", total_steps=100_000, end_learning_rate=1e-5)
-    rates = [rate_of_update(settings, ScheduleState(3e-4), update) for update in (0, 50_000, 100_000)]
+    rates = [rate_of_update(settings, ScheduleState(3e-4), update) for update in (1, 50_001, 100_001)]
     assert rates == pytest.approx([3e-4, 1.55e-4, 1e-5], rel=1e-12)
 
 
@@ -117,15 +117,15 @@ def test_cosine_schedule_equals_torch():
     theirs = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=20, eta_min=0.01)
     settings, expected = CosineSchedule(kind="cosine", total_steps=20, end_learning_rate=0.01), []
     for _ in range(20):
-        theirs.step()
         expected.append(optimizer.param_groups[0]["lr"])
+        theirs.step()
     assert rates(settings, 0.3, range(1, 21)) == pytest.approx(expected, rel=1e-12)
     assert rates(settings, 0.3, [21, 1000]) == pytest.approx([0.01, 0.01], rel=1e-12)
 
 
 def test_cosine_schedule_with_warmup():
     settings = CosineSchedule(kind="cosine", total_steps=14, warmup_steps=4, end_learning_rate=0.2)
-    assert rates(settings, 1.0, [1, 2, 4, 9, 14, 99]) == pytest.approx([0.25, 0.5, 1.0, 0.6, 0.2, 0.2], rel=1e-12)
+    assert rates(settings, 1.0, [1, 2, 4, 5, 10, 15, 99]) == pytest.approx([0.25, 0.5, 1, 1, 0.6, 0.2, 0.2], rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -140,16 +140,16 @@ def test_wsd_schedule(decay, expected):
     settings = WsdSchedule(
         kind="wsd", total_steps=12, warmup_steps=2, decay_steps=6, end_learning_rate=0.3, decay=decay
     )
-    assert rates(settings, 1.2, [1, 2, 3, 6]) == pytest.approx([0.6, 1.2, 1.2, 1.2], rel=1e-12)
-    assert rates(settings, 1.2, [8, 9, 10, 11, 12]) == pytest.approx(expected, rel=1e-12)
+    assert rates(settings, 1.2, [1, 2, 3, 7]) == pytest.approx([0.6, 1.2, 1.2, 1.2], rel=1e-12)
+    assert rates(settings, 1.2, [9, 10, 11, 12, 13]) == pytest.approx(expected, rel=1e-12)
     assert rates(settings, 1.2, [13, 500]) == pytest.approx([0.3, 0.3], rel=1e-12)
 
 
 def test_the_decay_of_wsd_is_a_fifth_by_default():
     settings = WsdSchedule(kind="wsd", total_steps=10)
-    assert rates(settings, 1.0, [7, 8, 9, 10]) == pytest.approx([1.0, 1.0, 0.5, 0.0])
+    assert rates(settings, 1.0, [7, 8, 9, 10, 11]) == pytest.approx([1.0, 1.0, 1.0, 0.5, 0.0])
     short = WsdSchedule(kind="wsd", total_steps=10, warmup_steps=9)
-    assert rates(short, 1.0, [8, 9, 10]) == pytest.approx([8 / 9, 1.0, 0.0])
+    assert rates(short, 1.0, [8, 9, 10, 11]) == pytest.approx([8 / 9, 1.0, 1.0, 0.0])
 
 
 def test_warmup_and_decay_that_are_too_long_are_rejected():
@@ -164,4 +164,18 @@ def test_warmup_and_decay_that_are_too_long_are_rejected():
 def test_every_schedule_with_an_end_ends_with_the_run(kind):
     settings = with_total_steps(TrainingSettings(schedule=kind), 30).schedule
     assert settings.total_steps == 30
-    assert rates(settings, 0.5, [30]) == [pytest.approx(0.0, abs=1e-15)]
+    assert rates(settings, 0.5, [31]) == [pytest.approx(0.0, abs=1e-15)]
+
+
+@pytest.mark.parametrize("warmup", [0, 3])
+@pytest.mark.parametrize("kind", ["linear", "cosine", "wsd"])
+def test_every_update_trains(kind, warmup):
+    """Update k of n after the warm-up has r + (e - r) k / n, k = 0 ... n - 1, and cosine and wsd alike."""
+    settings = TrainingSettings(schedule={"kind": kind, "warmup_steps": warmup}, max_updates=10)
+    schedule = with_total_steps(settings, 10).schedule
+    found = rates(schedule, 0.5, range(1, 11))
+    assert min(found) > 0
+    assert found[warmup] == 0.5
+    if kind == "linear":
+        left = 10 - warmup
+        assert found[warmup:] == pytest.approx([0.5 - 0.5 * k / left for k in range(left)], rel=1e-12)

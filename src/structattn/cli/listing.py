@@ -22,8 +22,9 @@ class SettingsKind(StrEnum):
 
 def _discriminated(union: Any, field: str) -> dict[str, str]:
     """Return the kinds of a union of settings, each with the first line of its docstring."""
-    members = [get_args(member)[0] for member in get_args(get_args(union)[0])]
-    return {get_args(member.model_fields[field].annotation)[0]: _first_line(member) for member in members}
+    from structattn.settings.base import literal_of
+
+    return {literal_of(member, field): _first_line(member) for member in get_args(get_args(union)[0])}
 
 
 def _first_line(documented: object) -> str:

@@ -121,21 +121,6 @@ class StateFile:
 _STATE_FILE = TypeAdapter(StateFile)
 
 
-def state_to_json(state: TrainingState) -> bytes:
-    """Serialize everything but the tensors for `state.json`."""
-    file = StateFile(1, state.progress, dict(state.generators), state.event_log)
-    return _STATE_FILE.dump_json(file, indent=2) + b"\n"
-
-
-def state_from_json(content: bytes) -> StateFile:
-    """Parse and validate the output of `state_to_json`.
-
-    Raises:
-        ValueError: a field is missing, unknown or invalid.
-    """
-    return _STATE_FILE.validate_json(content)
-
-
 MODEL_NAME, OPTIMIZER_NAME, STATE_NAME = "model.safetensors", "optimizer.safetensors", "state.json"
 MANIFEST_NAME = "MANIFEST.json"
 MAX_MANIFEST_BYTES = 1 << 20
@@ -186,10 +171,11 @@ _MANIFEST = TypeAdapter(Manifest)
 
 def write_checkpoint(folder: Path, state: TrainingState, identity: Identity) -> None:
     """Write a checkpoint into an empty folder, the manifest last. Copies the tensors once in memory and hashes them."""
+    file = StateFile(1, state.progress, dict(state.generators), state.event_log)
     contents = {
         MODEL_NAME: tensors_to_bytes(state.weights),
         OPTIMIZER_NAME: tensors_to_bytes(state.optimizer),
-        STATE_NAME: state_to_json(state),
+        STATE_NAME: _STATE_FILE.dump_json(file, indent=2) + b"\n",
     }
     for name, content in contents.items():
         write_unflushed(folder / name, content)
@@ -276,7 +262,7 @@ def read_state_file(folder: Path, manifest: Manifest) -> StateFile:
     """
     content = _verified(folder, STATE_NAME, manifest)
     try:
-        return state_from_json(content)
+        return _STATE_FILE.validate_json(content)
     except ValidationError as error:
         raise DamagedCheckpointError(f"{folder / STATE_NAME}: {first_problem(error)}") from None
 

@@ -20,50 +20,31 @@ from structattn.support.reading import read_bytes
 _SETTINGS_DIGEST = b"# sha256: "
 
 
-@dataclass(frozen=True)
 class RunFolder:
-    """Paths of the files in a run folder.
+    """The files in a run folder.
 
     Args:
         path: the folder.
+
+    Attributes:
+        settings: the resolved settings. Written last when a run starts: they mark the folder as a run.
+        card: the run card.
+        events: the event log; contains no times.
+        timing: the timing log.
+        lock: the lock file, held during training.
+        checkpoints: the folder of the checkpoints.
+        best: the file that names the best checkpoint.
     """
 
-    path: Path
-
-    @property
-    def settings(self) -> Path:
-        """The resolved settings. Written last when a run starts: they mark the folder as a run."""
-        return self.path / "settings.yaml"
-
-    @property
-    def card(self) -> Path:
-        """The run card."""
-        return self.path / "run.json"
-
-    @property
-    def events(self) -> Path:
-        """The event log; contains no times."""
-        return self.path / "events.jsonl"
-
-    @property
-    def timing(self) -> Path:
-        """The timing log."""
-        return self.path / "timing.jsonl"
-
-    @property
-    def lock(self) -> Path:
-        """The lock file, held during training."""
-        return self.path / "lock"
-
-    @property
-    def checkpoints(self) -> Path:
-        """The folder of the checkpoints."""
-        return self.path / "checkpoints"
-
-    @property
-    def best(self) -> Path:
-        """The file that names the best checkpoint."""
-        return self.path / "best.json"
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.settings = path / "settings.yaml"
+        self.card = path / "run.json"
+        self.events = path / "events.jsonl"
+        self.timing = path / "timing.jsonl"
+        self.lock = path / "lock"
+        self.checkpoints = path / "checkpoints"
+        self.best = path / "best.json"
 
     def has_run(self) -> bool:
         """Return whether a run was started in this folder."""

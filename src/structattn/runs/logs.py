@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, Final, Self
 from structattn.runs.checkpoint import Count, LogPrefix
 from structattn.support.errors import CheckpointError, DataError
 from structattn.support.files import flush_to_disk, open_for_appending
-from structattn.support.json_files import Shape, check_shape
+from structattn.support.json_files import Shape, check_shape, content_of, parse_object
 from structattn.support.reading import chunks, open_regular, parse_json, read_bytes
 
 MAX_LOG_BYTES = 1 << 32
@@ -161,10 +161,7 @@ def events_of(path: Path, kinds: Sequence[str] = (), length: int | None = None) 
     """
     if not path.exists():
         return []
-    try:
-        content = read_bytes(path, MAX_LOG_BYTES)[:length]
-    except OSError as error:
-        raise DataError(path, f"cannot be read: {error.strerror or error}") from None
+    content = content_of(path, MAX_LOG_BYTES)[:length]
     beginnings = tuple(json.dumps({"event": kind})[:-1].encode() for kind in kinds)
     lines = enumerate(content.split(b"\n")[:-1], start=1)
     return [parse_event(path, number, line) for number, line in lines if not kinds or line.startswith(beginnings)]
@@ -176,12 +173,7 @@ def parse_event(path: Path, number: int, line: bytes) -> dict[str, Any]:
     Raises:
         DataError: it is none; the message has the path and the line's number.
     """
-    try:
-        event = parse_json(line)
-    except ValueError as error:
-        raise DataError(path, f"not JSON: {error}", number) from None
-    if not isinstance(event, dict):
-        raise DataError(path, f"holds {type(event).__name__}; expected a JSON object", number)
+    event = parse_object(line, path, number)
     return check_shape(_SHAPES.get(str(event.get("event")), Shape), event, path, number)
 
 

@@ -174,16 +174,13 @@ def mean_weights(folders: Sequence[Path]) -> tuple[dict[str, Tensor], Manifest]:
         check_identity(folder, other, Identity(manifest.settings_digest, manifest.data_digest))
         weights = read_tensors(folder, MODEL_NAME, other)
         for name, total in sums.items():
-            total.add_(_tensor_like(first[name], name, weights, folder))
+            tensor = weights.get(name)
+            if tensor is None or (tensor.shape, tensor.dtype) != (first[name].shape, first[name].dtype):
+                path = folder / MODEL_NAME
+                raise CheckpointError(f"{path}: {name!r} differs in shape or dtype from other checkpoints")
+            total.add_(tensor)
     mean = {name: (total / len(folders)).to(first[name].dtype) for name, total in sums.items()}
     return {**first, **mean}, manifest
-
-
-def _tensor_like(expected: Tensor, name: str, weights: dict[str, Tensor], folder: Path) -> Tensor:
-    found = weights.get(name)
-    if found is None or (found.shape, found.dtype) != (expected.shape, expected.dtype):
-        raise CheckpointError(f"{folder / MODEL_NAME}: {name!r} differs in shape or dtype from other checkpoints")
-    return found
 
 
 def _best_updates(run: RunFolder, count: int) -> list[int]:

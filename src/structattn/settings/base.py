@@ -1,18 +1,27 @@
 """Base class of all settings, unions of settings classes, and suggestions for misspelt fields."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
 from typing import Annotated, Any, Union, get_args
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Tag
-from pydantic_core import ErrorDetails
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, GetCoreSchemaHandler, Tag
+from pydantic_core import CoreSchema, ErrorDetails
+
+from structattn.support.reading import MAX_INTEGER
 
 MAX_LAYERS = 1_000
 """The maximum number of layers of one part of a model."""
 MAX_SIZE = 1_000_000
 """The maximum size of a vector, table, batch or window; more is a mistake and would only exhaust memory."""
+
+Positive = Annotated[int, Field(ge=1)]
+Size = Annotated[int, Field(ge=1, le=MAX_SIZE)]
+NumLayers = Annotated[int, Field(ge=1, le=MAX_LAYERS)]
+Seed = Annotated[int, Field(ge=0, le=MAX_INTEGER)]
+Probability = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Settings(BaseModel):
@@ -40,36 +49,51 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {found[0]}?" if found else ""
 
 
-def from_name(value: Any) -> Any:
-    """Convert the name of a kind to settings of that kind with default values; return other values unchanged."""
-    return {"kind": value} if isinstance(value, str) else value
-
-
-def discriminated_by(field: str, default: str) -> Discriminator:
-    """Return a discriminator that selects the member of a union by the value of ``field``.
+@dataclass(frozen=True)
+class OneOf:
+    """Marks a union of settings classes: the value of a field, a literal of each class, selects the class.
 
     Args:
-        field: the name of the field.
-        default: the tag of the member that is selected if the field is missing.
-    """
-
-    def kind(value: Any) -> Any:
-        return value.get(field, default) if isinstance(value, dict) else getattr(value, field, None)
-
-    return Discriminator(kind)
-
-
-def union_of(members: Mapping[str, type[Settings]], field: str, default: str) -> Any:
-    """Return the union of settings classes as a type annotation; the value of ``field`` selects the class.
-
-    Args:
-        members: value of ``field`` -> settings class, at least two.
         field: the name of the field.
         default: the value that is assumed if the field is missing.
+        from_text: converts text that stands for settings, such as ``of_kind``; None: no text is accepted.
     """
-    # A type that is built at run time: type checkers see Any and need an alias where they should know more.
-    tagged = tuple(Annotated[each, Tag(name)] for name, each in members.items())
-    return Annotated[Union[tagged], discriminated_by(field, default)]  # noqa: UP007
+
+    field: str
+    default: str
+    from_text: Callable[[str], object] | None = None
+
+    def __get_pydantic_core_schema__(self, union: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Return pydantic's schema of the union."""
+        members = tuple(Annotated[each, Tag(literal_of(each, self.field))] for each in get_args(union))
+        tagged: Any = Annotated[Union[members], Discriminator(self._selected)]  # noqa: UP007 - made at run time
+        if self.from_text is not None:
+            tagged = Annotated[tagged, BeforeValidator(self._converted, json_schema_input_type=tagged | str)]
+        return handler.generate_schema(tagged)
+
+    def _selected(self, value: Any) -> Any:
+        return value.get(self.field, self.default) if isinstance(value, dict) else getattr(value, self.field, None)
+
+    def _converted(self, value: Any) -> Any:
+        return self.from_text(value) if self.from_text is not None and isinstance(value, str) else value
+
+
+def of_kind(name: str) -> dict[str, str]:
+    """Return settings of a kind with its default values."""
+    return {"kind": name}
+
+
+def literal_of(settings: type[BaseModel], field: str) -> str:
+    """Return the only value that a field of a settings class can have."""
+    return str(get_args(settings.model_fields[field].annotation)[0])
+
+
+def union_of(members: Iterable[type[Settings]], one_of: OneOf) -> Any:
+    """Return the union of settings classes that are known at run time only.
+
+    Type checkers see Any and need an alias where they should know more.
+    """
+    return Annotated[Union[tuple(members)], one_of]  # noqa: UP007
 
 
 _MAX_DEPTH = 8  # of nested settings

@@ -2,9 +2,9 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, Tag
+from pydantic import Field, PositiveFloat
 
-from structattn.settings.base import MAX_LAYERS, MAX_SIZE, Settings, discriminated_by, from_name
+from structattn.settings.base import NumLayers, OneOf, Settings, Size, of_kind
 
 
 class TableEmbedding(Settings):
@@ -19,14 +19,14 @@ class _CharacterEmbedding(Settings):
         description="words that are embedded by their characters: all, or out-of-vocabulary words only; others have an "
         "embedding each",
     )
-    character_embedding_size: int = Field(default=50, ge=1, le=MAX_SIZE, description="size of the character embeddings")
+    character_embedding_size: Size = Field(default=50, description="size of the character embeddings")
 
 
 class C2wEmbedding(_CharacterEmbedding):
     """Bidirectional LSTM over the characters of a word, C2W (Ling et al. 2015); for data at word level."""
 
     kind: Literal["c2w"]
-    hidden_size: int = Field(default=150, ge=1, le=MAX_SIZE, description="number of hidden units of each LSTM")
+    hidden_size: Size = Field(default=150, description="number of hidden units of each LSTM")
     coupled: bool = Field(
         default=False, description="peepholes and coupled gates as in the paper, slow; false: ordinary LSTM cells"
     )
@@ -36,28 +36,22 @@ class CharacterLstmEmbedding(_CharacterEmbedding):
     """Last state of a deep LSTM over the characters of a word (Luong & Manning 2016); for data at word level."""
 
     kind: Literal["character_lstm"]
-    num_layers: int = Field(
-        default=2, ge=1, le=MAX_LAYERS, description="number of LSTM layers; their hidden size is d_model"
-    )
+    num_layers: NumLayers = Field(default=2, description="number of LSTM layers; their hidden size is d_model")
 
 
-_WordEmbedding = Annotated[
-    Annotated[TableEmbedding, Tag("table")]
-    | Annotated[C2wEmbedding, Tag("c2w")]
-    | Annotated[CharacterLstmEmbedding, Tag("character_lstm")],
-    discriminated_by("kind", default="table"),
+WordEmbedding = Annotated[
+    TableEmbedding | C2wEmbedding | CharacterLstmEmbedding,
+    OneOf("kind", "table", of_kind),
+    Field(description="embeddings: table, c2w or character_lstm, a name or a mapping with its fields"),
 ]
-WordEmbedding = Annotated[_WordEmbedding, BeforeValidator(from_name, json_schema_input_type=_WordEmbedding | str)]
 
 
 class SpellingSettings(Settings):
     """LSTM that spells words predicted as <unk> (Luong & Manning 2016); for data at word level."""
 
-    character_embedding_size: int = Field(default=50, ge=1, le=MAX_SIZE, description="size of the character embeddings")
-    hidden_size: int | None = Field(
-        default=None, ge=1, le=MAX_SIZE, description="hidden units of each LSTM layer; null: d_model"
-    )
-    num_layers: int = Field(default=2, ge=1, le=MAX_LAYERS, description="number of LSTM layers")
+    character_embedding_size: Size = Field(default=50, description="size of the character embeddings")
+    hidden_size: Size | None = Field(default=None, description="hidden units of each LSTM layer; null: d_model")
+    num_layers: NumLayers = Field(default=2, description="number of LSTM layers")
     path: Literal["separate", "same"] = Field(
         default="separate",
         description="initial state of the LSTM: tanh(W h), h the hidden state of the decoder (separate), or h, which "
@@ -81,7 +75,7 @@ class Sinusoidal(Settings):
     layout: Layout = Field(
         default="interleaved", description="sines and cosines alternate, or all sines precede all cosines (halves)"
     )
-    base: float = Field(default=10000.0, gt=0, description="wavelengths range from 2π to about 2π times this")
+    base: PositiveFloat = Field(default=10000.0, description="wavelengths range from 2π to about 2π times this")
     denominator: Literal["d", "d-2"] = Field(
         default="d", description="denominator of the exponents; d-2 as in tensor2tensor"
     )
@@ -94,15 +88,15 @@ class Learned(Settings):
     """Learned embeddings of positions, added to those of tokens."""
 
     kind: Literal["learned"]
-    max_positions: int = Field(default=512, ge=1, le=MAX_SIZE, description="maximum sequence length, in tokens")
+    max_positions: Size = Field(default=512, description="maximum sequence length, in tokens")
 
 
 class Relative(Settings):
     """Relative positions of Transformer-XL (Dai et al. 2019)."""
 
     kind: Literal["relative"]
-    base: float = Field(
-        default=10000.0, gt=0, description="base of the frequencies; 256 in the code of Li et al. (2024)"
+    base: PositiveFloat = Field(
+        default=10000.0, description="base of the frequencies; 256 in the code of Li et al. (2024)"
     )
 
 
@@ -110,7 +104,7 @@ class Rotary(Settings):
     """Rotary positions, RoPE (Su et al. 2021)."""
 
     kind: Literal["rotary"]
-    base: float = Field(default=10000.0, gt=0, description="base of the frequencies")
+    base: PositiveFloat = Field(default=10000.0, description="base of the frequencies")
     layout: Layout = Field(
         default="interleaved", description="pairs of rotated components: neighbours (interleaved), or one of each half"
     )
@@ -126,16 +120,9 @@ class Alibi(Settings):
     )
 
 
-_Positions = Annotated[
-    Annotated[NoPositions, Tag("none")]
-    | Annotated[Sinusoidal, Tag("sinusoidal")]
-    | Annotated[Learned, Tag("learned")]
-    | Annotated[Relative, Tag("relative")]
-    | Annotated[Rotary, Tag("rotary")]
-    | Annotated[Alibi, Tag("alibi")],
-    discriminated_by("kind", default="sinusoidal"),
+Positions = Annotated[
+    NoPositions | Sinusoidal | Learned | Relative | Rotary | Alibi, OneOf("kind", "sinusoidal", of_kind)
 ]
-Positions = Annotated[_Positions, BeforeValidator(from_name, json_schema_input_type=_Positions | str)]
 
 
 def max_positions(model: object) -> int | None:

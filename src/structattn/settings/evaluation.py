@@ -3,11 +3,10 @@
 from collections.abc import Mapping
 from typing import Any, Literal, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, ValidationError, model_validator
 
-from structattn.settings.base import Settings, words_of
+from structattn.settings.base import Positive, Seed, Settings, words_of
 from structattn.support.errors import UsageError
-from structattn.support.reading import MAX_INTEGER
 
 BleuTokenizer = Literal["13a", "intl", "zh", "char", "ja-mecab", "ko-mecab", "none"]
 
@@ -28,15 +27,11 @@ class EvaluationSettings(Settings):
         default=False,
         description="compute scores with dropout active, as the code of Li et al. (2024) does; for transductions",
     )
-    mask_seed: int = Field(
-        default=0,
-        ge=0,
-        le=MAX_INTEGER,
-        description="random seed of the masks on which masked language models are scored",
+    mask_seed: Seed = Field(
+        default=0, description="random seed of the masks on which masked language models are scored"
     )
-    pseudo_perplexity_examples: int | None = Field(
+    pseudo_perplexity_examples: NonNegativeInt | None = Field(
         default=1000,
-        ge=0,
         description="number of sentences or windows, evenly spaced, whose pseudo-perplexity masked language models get "
         "(Salazar et al. 2020), one forward pass for each token; null: all",
     )
@@ -44,15 +39,16 @@ class EvaluationSettings(Settings):
         default="fairseq", description="rules by which beam search prunes and ranks hypotheses"
     )
     beam_size: int = Field(default=4, ge=1, le=1000, description="number of hypotheses; 1: greedy search")
-    length_penalty: float | None = Field(
+    length_penalty: NonNegativeFloat | None = Field(
         default=None,
-        ge=0,
         description="exponent of the length by which log p is divided, or of (5 + length) / 6 with gnmt, vaswani-2017 "
         "and you-2020; null: 0.2 (gnmt), 0.6 (vaswani-2017, you-2020) or 1 (fairseq)",
     )
     max_length_ratio: float = Field(default=1.0, ge=0, le=1000, description="maximum target length per source token")
-    max_length_offset: int = Field(default=50, ge=0, description="added to max_length_ratio times the source length")
-    max_length: int | None = Field(default=None, ge=1, description="maximum target length in tokens; null: no limit")
+    max_length_offset: NonNegativeInt = Field(
+        default=50, description="added to max_length_ratio times the source length"
+    )
+    max_length: Positive | None = Field(default=None, description="maximum target length in tokens; null: no limit")
     unknown_words: Literal["keep", "copy", "spell"] | None = Field(
         default=None,
         description="output for a predicted <unk>: <unk> itself (keep), the attended source word (copy) or a spelling "

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, cast
 
-from pydantic import BeforeValidator, Field, TypeAdapter, create_model, model_validator
+from pydantic import Field, TypeAdapter, create_model, model_validator
 
-from structattn.settings.base import MAX_LAYERS, MAX_SIZE, Settings, union_of
+from structattn.settings.base import NumLayers, OneOf, Probability, Settings, Size, union_of
 from structattn.settings.layers import mechanism_from_short
 from structattn.settings.mechanisms import MECHANISMS, Mechanism, Nondeterministic, StackPointer, Superposition
 
@@ -64,9 +64,8 @@ if TYPE_CHECKING:
     InsertedStack: TypeAlias = Stack
 else:
     InsertedStack = union_of(
-        {entry.name: _stack_class(entry) for entry in MECHANISMS.values() if entry.added_stack},
-        field="attention",
-        default="stack_pointer",
+        (_stack_class(entry) for entry in MECHANISMS.values() if entry.added_stack),
+        OneOf("attention", "stack_pointer", mechanism_from_short),
     )
 _STACK: TypeAdapter[Stack] = TypeAdapter(InsertedStack)
 
@@ -99,17 +98,13 @@ def stack_layers(stack: Stack, count: int) -> set[int]:
 class HuggingfaceSettings(Settings):
     """Base class of models of transformers; the default sizes are those of the smallest published models."""
 
-    d_model: int = Field(default=768, ge=1, le=MAX_SIZE, description="size of the hidden states")
-    d_ff: int = Field(default=3072, ge=1, le=MAX_SIZE, description="hidden units of the feed-forward sublayers")
-    num_heads: int = Field(default=12, ge=1, le=MAX_SIZE, description="number of attention heads")
-    num_layers: int = Field(default=12, ge=1, le=MAX_LAYERS, description="number of layers")
-    max_positions: int = Field(default=512, ge=1, le=MAX_SIZE, description="maximum sequence length, in tokens")
-    dropout: float = Field(
-        default=0.1, ge=0, lt=1, description="dropout rate of embeddings, attention weights and sublayers"
-    )
-    stack: Annotated[
-        InsertedStack | None, BeforeValidator(mechanism_from_short, json_schema_input_type=InsertedStack | str | None)
-    ] = Field(
+    d_model: Size = Field(default=768, description="size of the hidden states")
+    d_ff: Size = Field(default=3072, description="hidden units of the feed-forward sublayers")
+    num_heads: Size = Field(default=12, description="number of attention heads")
+    num_layers: NumLayers = Field(default=12, description="number of layers")
+    max_positions: Size = Field(default=512, description="maximum sequence length, in tokens")
+    dropout: Probability = Field(default=0.1, description="dropout rate of embeddings, attention weights and sublayers")
+    stack: InsertedStack | None = Field(
         default=None,
         description="stack added after each layer, or after those in `layers`: stack_pointer as in Li et al. (2024), "
         "another short form, or a mapping; null: none",
@@ -133,7 +128,7 @@ class Gpt2Settings(HuggingfaceSettings):
     """GPT-2 of transformers, optionally with stacks; for causal language modeling."""
 
     kind: Literal["gpt2"]
-    max_positions: int = Field(default=1024, ge=1, le=MAX_SIZE, description="maximum sequence length, in tokens")
+    max_positions: Size = Field(default=1024, description="maximum sequence length, in tokens")
 
 
 class RobertaSettings(HuggingfaceSettings):

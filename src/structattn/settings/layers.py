@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, cast
 
 from pydantic import BeforeValidator, Field, create_model
 
-from structattn.settings.base import MAX_LAYERS, Settings, did_you_mean, union_of
-from structattn.settings.mechanisms import MECHANISMS, Mechanism, attention_name
+from structattn.settings.base import MAX_LAYERS, OneOf, Settings, did_you_mean, union_of
+from structattn.settings.mechanisms import MECHANISMS, Mechanism
 
 _LETTERS: Mapping[str, str] = MappingProxyType(
     {"num_heads": "h", "stack_embedding_size": "m", "num_states": "Q", "stack_alphabet_size": "S"}
@@ -39,13 +39,13 @@ def layers_from_short(value: object) -> object:
     return [dict(layer) for count, layer in parts for _ in range(count)]
 
 
-def mechanism_from_short(value: object) -> object:
-    """Convert the short form of one mechanism, ``superposition-10``, to a mapping; return other values unchanged.
+def mechanism_from_short(text: str) -> dict[str, Any]:
+    """Convert the short form of one mechanism, ``superposition-10``, to a mapping.
 
     Raises:
         ValueError: the text is not a valid short form.
     """
-    return _mechanism(value, value) if isinstance(value, str) else value
+    return _mechanism(text, text)
 
 
 def _layers_of_part(part: str, text: str) -> tuple[int, dict[str, Any]]:
@@ -84,12 +84,10 @@ def _sizes(entry: Mechanism) -> list[tuple[str, ...]]:
 if TYPE_CHECKING:
     AddedStack: TypeAlias = Settings
 else:
-    _AddedStack = union_of(
-        {entry.name: entry.settings for entry in MECHANISMS.values() if entry.added_stack},
-        field="attention",
-        default="stack_pointer",
+    AddedStack = union_of(
+        (entry.settings for entry in MECHANISMS.values() if entry.added_stack),
+        OneOf("attention", "stack_pointer", mechanism_from_short),
     )
-    AddedStack = Annotated[_AddedStack, BeforeValidator(mechanism_from_short, json_schema_input_type=_AddedStack | str)]
 
 
 class LayerSettings(Settings):
@@ -122,12 +120,17 @@ if TYPE_CHECKING:
     Layer: TypeAlias = LayerSettings
     CrossAttention: TypeAlias = Settings
 else:
-    Layer = union_of(LAYER_CLASSES, field="attention", default="softmax")
-    _CROSS = [entry.cross_attention for entry in MECHANISMS.values() if entry.cross_attention is not None]
-    CrossAttention = union_of({attention_name(each): each for each in _CROSS}, field="attention", default="softmax")
+    Layer = union_of(LAYER_CLASSES.values(), OneOf("attention", "softmax"))
+    CrossAttention = union_of(
+        (entry.cross_attention for entry in MECHANISMS.values() if entry.cross_attention), OneOf("attention", "softmax")
+    )
 
 _LayerList = Annotated[tuple[Layer, ...], Field(min_length=1, max_length=MAX_LAYERS)]
-Layers = Annotated[_LayerList, BeforeValidator(layers_from_short, json_schema_input_type=_LayerList | str | int)]
+Layers = Annotated[
+    _LayerList,
+    BeforeValidator(layers_from_short, json_schema_input_type=_LayerList | str | int),
+    Field(description="list of layers, or short form such as 2.superposition-32.2"),
+]
 _CrossList = Annotated[tuple[CrossAttention, ...], Field(max_length=MAX_LAYERS)]
 CrossLayers = Annotated[_CrossList, BeforeValidator(layers_from_short, json_schema_input_type=_CrossList | str | int)]
 

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal, get_args
+from typing import Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, field_validator
 
-from structattn.settings.base import MAX_SIZE, Settings
+from structattn.settings.base import Positive, Settings, Size, literal_of
 
 Kernel = Literal["full", "window", "index"]
 
@@ -15,9 +15,7 @@ Kernel = Literal["full", "window", "index"]
 class MultiHead(Settings):
     """Base class of mechanisms with several heads."""
 
-    num_heads: int | None = Field(
-        default=None, ge=1, le=MAX_SIZE, description="number of heads; null: that of the model"
-    )
+    num_heads: Size | None = Field(default=None, description="number of heads; null: that of the model")
 
 
 class Softmax(MultiHead):
@@ -26,20 +24,24 @@ class Softmax(MultiHead):
     attention: Literal["softmax"] = "softmax"
 
 
-class Hard(MultiHead):
-    """Hard attention: each head selects one position; trained with Gumbel-softmax (Discrete Transformer)."""
+class GumbelSoftmax(Settings):
+    """Base class of hard attention that is trained with Gumbel-softmax."""
 
-    attention: Literal["hard"]
-    temperature: float = Field(default=1.0, ge=0, description="temperature τ of the Gumbel-softmax in training")
+    temperature: NonNegativeFloat = Field(default=1.0, description="temperature τ of the Gumbel-softmax in training")
     straight_through: bool = Field(
         default=False,
         description="straight-through estimator: one-hot weights in the forward pass of training, the gradient of the "
         "relaxed weights in the backward pass",
     )
     noise: bool = Field(
-        default=True,
-        description="Gumbel noise in training; false: none, so that training is deterministic (ours)",
+        default=True, description="Gumbel noise in training; false: none, so that training is deterministic (ours)"
     )
+
+
+class Hard(GumbelSoftmax, MultiHead):
+    """Hard attention: each head selects one position; trained with Gumbel-softmax (Discrete Transformer)."""
+
+    attention: Literal["hard"]
 
 
 class Gaussian(MultiHead):
@@ -52,16 +54,16 @@ class Gaussian(MultiHead):
         description="centres relative to the query's position, repeated for all heads; null: -1, 0 in causal and -1, 1 "
         "in bidirectional self-attention, -1, 0, 1 in cross-attention",
     )
-    num_learned_heads: int = Field(
-        default=0, ge=0, description="how many of the heads use learned softmax attention instead"
+    num_learned_heads: NonNegativeInt = Field(
+        default=0, description="how many of the heads use learned softmax attention instead"
     )
     kernel: Kernel = Field(
         default="full",
         description="full: all positions; window: the `window` positions around the centre; index: the position at the "
         "centre alone, with weight 1",
     )
-    window: int = Field(default=3, ge=1, le=MAX_SIZE, description="number of positions of the window kernel, odd")
-    sigma: float = Field(default=1.0, gt=0, description="standard deviation, in positions")
+    window: Size = Field(default=3, description="number of positions of the window kernel, odd")
+    sigma: PositiveFloat = Field(default=1.0, description="standard deviation, in positions")
 
     @field_validator("window")
     @classmethod
@@ -74,9 +76,8 @@ class Gaussian(MultiHead):
 class CrossGaussian(Gaussian):
     """Hard-coded Gaussian attention around the target position times the length ratio (You et al. 2020)."""
 
-    length_ratio: float | None = Field(
+    length_ratio: PositiveFloat | None = Field(
         default=None,
-        gt=0,
         description="γ, mean source length / mean target length; null: computed from the training pairs, in tokens",
     )
     floor: bool = Field(
@@ -88,7 +89,7 @@ class Superposition(Settings):
     """Superposition stack attention (DuSell & Chiang 2024, section 5)."""
 
     attention: Literal["superposition"]
-    stack_embedding_size: int = Field(ge=1, le=MAX_SIZE, description="m, the size of the stack vectors")
+    stack_embedding_size: Size = Field(description="m, the size of the stack vectors")
     pushed_activation: Literal["sigmoid", "none"] = Field(
         default="sigmoid", description="activation of pushed vectors; sigmoid in the paper, none in the authors' code"
     )
@@ -97,9 +98,8 @@ class Superposition(Settings):
 class RecurrentSuperposition(Superposition):
     """Superposition stack of a recurrent network (Joulin & Mikolov 2015; DuSell & Chiang 2024, section 6)."""
 
-    depth: int | None = Field(
+    depth: Positive | None = Field(
         default=None,
-        ge=1,
         description="number of vectors that the stack holds, those below are lost; null: no limit, 100 in the code of "
         "Li et al. (2024)",
     )
@@ -113,14 +113,12 @@ class Nondeterministic(Settings):
     stack_alphabet_size: int = Field(
         ge=1, le=16, description="|Γ|, number of stack symbols, including the bottom symbol"
     )
-    stack_embedding_size: int = Field(ge=1, le=MAX_SIZE, description="m, the size of the stack vectors")
+    stack_embedding_size: Size = Field(description="m, the size of the stack vectors")
     pushed_activation: Literal["sigmoid", "exp"] = Field(
         default="sigmoid", description="activation of pushed vectors; sigmoid in the paper, exp in the authors' code"
     )
-    window: int | None = Field(
-        default=None,
-        ge=1,
-        description="maximum number of steps between the push and the pop of an item; null: no limit",
+    window: Positive | None = Field(
+        default=None, description="maximum number of steps between the push and the pop of an item; null: no limit"
     )
     pop_offset: float = Field(
         default=0.0,
@@ -135,7 +133,7 @@ class Stratified(Settings):
     """Stratified stack of a recurrent network (Grefenstette et al. 2015)."""
 
     attention: Literal["stratified"]
-    stack_embedding_size: int = Field(ge=1, le=MAX_SIZE, description="m, the size of the stack vectors")
+    stack_embedding_size: Size = Field(description="m, the size of the stack vectors")
     pushed_activation: Literal["tanh", "sigmoid", "none"] = Field(
         default="tanh", description="activation of pushed vectors; tanh in the paper"
     )
@@ -156,11 +154,6 @@ class NoAttention(Settings):
     """No sublayer of this kind, and no residual connection and layer norm for it."""
 
     attention: Literal["none"]
-
-
-def attention_name(settings: type[Settings]) -> str:
-    """Return the value of the field ``attention`` in a settings class."""
-    return str(get_args(settings.model_fields["attention"].annotation)[0])
 
 
 @dataclass(frozen=True)
@@ -197,7 +190,7 @@ class Mechanism:
     @property
     def name(self) -> str:
         """The value of ``attention`` in the settings."""
-        return attention_name(self.settings)
+        return literal_of(self.settings, "attention")
 
 
 _ENTRIES = (

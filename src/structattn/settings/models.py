@@ -2,9 +2,7 @@
 
 from typing import Annotated
 
-from pydantic import Tag
-
-from structattn.settings.base import discriminated_by
+from structattn.settings.base import OneOf
 from structattn.settings.huggingface import Gpt2Settings, RobertaSettings
 from structattn.settings.recurrent import ElmanSettings, LstmSettings
 from structattn.settings.transformer import (
@@ -26,15 +24,4 @@ OwnModelSettings = (
 )
 """Models of this package, without those of transformers."""
 
-ModelSettings = Annotated[
-    Annotated[LanguageModelSettings, Tag("transformer")]
-    | Annotated[MaskedLanguageModelSettings, Tag("masked")]
-    | Annotated[EncoderDecoderSettings, Tag("encoder_decoder")]
-    | Annotated[TwoStreamSettings, Tag("two_stream")]
-    | Annotated[TwoStreamEncoderDecoderSettings, Tag("two_stream_encoder_decoder")]
-    | Annotated[LstmSettings, Tag("lstm")]
-    | Annotated[ElmanSettings, Tag("rnn")]
-    | Annotated[Gpt2Settings, Tag("gpt2")]
-    | Annotated[RobertaSettings, Tag("roberta")],
-    discriminated_by("kind", default="transformer"),
-]
+ModelSettings = Annotated[OwnModelSettings | Gpt2Settings | RobertaSettings, OneOf("kind", "transformer")]

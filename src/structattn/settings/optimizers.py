@@ -2,22 +2,22 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Field, Tag, model_validator
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, model_validator
 
-from structattn.settings.base import Settings, discriminated_by, from_name
+from structattn.settings.base import OneOf, Positive, Probability, Settings, of_kind
 
 
 class AdamWSettings(Settings):
     """Adam, with decoupled weight decay as in AdamW (Loshchilov & Hutter 2019)."""
 
     kind: Literal["adamw"] = "adamw"
-    learning_rate: float = Field(default=0.001, gt=0, description="learning rate; with warm-up, its maximum")
+    learning_rate: PositiveFloat = Field(default=0.001, description="learning rate; with warm-up, its maximum")
     betas: tuple[float, float] = Field(
         default=(0.9, 0.999), description="decay rates of the averages of gradients and squared gradients"
     )
-    epsilon: float = Field(default=1e-8, gt=0, description="added to the denominator")
-    weight_decay: float = Field(
-        default=0.0, ge=0, description="weight decay of all parameters, multiplied by the learning rate"
+    epsilon: PositiveFloat = Field(default=1e-8, description="added to the denominator")
+    weight_decay: NonNegativeFloat = Field(
+        default=0.0, description="weight decay of all parameters, multiplied by the learning rate"
     )
 
 
@@ -25,12 +25,12 @@ class SgdSettings(Settings):
     """Stochastic gradient descent with momentum."""
 
     kind: Literal["sgd"]
-    learning_rate: float = Field(default=0.001, gt=0, description="learning rate; with warm-up, its maximum")
-    momentum: float = Field(default=0.9, ge=0, lt=1, description="momentum; 0: none")
+    learning_rate: PositiveFloat = Field(default=0.001, description="learning rate; with warm-up, its maximum")
+    momentum: Probability = Field(default=0.9, description="momentum; 0: none")
     dampening: float = Field(default=0.0, ge=0, le=1, description="1 - weight of a gradient in the momentum")
     nesterov: bool = Field(default=False, description="Nesterov momentum; needs momentum without dampening")
-    weight_decay: float = Field(
-        default=0.0, ge=0, description="L2 penalty: its product with a weight is added to the gradient"
+    weight_decay: NonNegativeFloat = Field(
+        default=0.0, description="L2 penalty: its product with a weight is added to the gradient"
     )
 
     @model_validator(mode="after")
@@ -47,13 +47,13 @@ class RmspropSettings(Settings):
     """RMSprop: gradients divided by the root of the average of their squares (Tieleman & Hinton 2012)."""
 
     kind: Literal["rmsprop"]
-    learning_rate: float = Field(default=0.01, gt=0, description="learning rate; with warm-up, its maximum")
-    alpha: float = Field(default=0.99, ge=0, lt=1, description="decay rate of the average of squared gradients")
-    epsilon: float = Field(default=1e-8, gt=0, description="added to the denominator")
-    momentum: float = Field(default=0.0, ge=0, lt=1, description="momentum; 0: none")
+    learning_rate: PositiveFloat = Field(default=0.01, description="learning rate; with warm-up, its maximum")
+    alpha: Probability = Field(default=0.99, description="decay rate of the average of squared gradients")
+    epsilon: PositiveFloat = Field(default=1e-8, description="added to the denominator")
+    momentum: Probability = Field(default=0.0, description="momentum; 0: none")
     centered: bool = Field(default=False, description="whether the mean of the gradients is subtracted")
-    weight_decay: float = Field(
-        default=0.0, ge=0, description="L2 penalty: its product with a weight is added to the gradient"
+    weight_decay: NonNegativeFloat = Field(
+        default=0.0, description="L2 penalty: its product with a weight is added to the gradient"
     )
 
 
@@ -61,9 +61,8 @@ class AdafactorSettings(Settings):
     """Adafactor: Adam with second moments of rows and columns only (Shazeer & Stern 2018); not with fsdp."""
 
     kind: Literal["adafactor"]
-    learning_rate: float = Field(
+    learning_rate: PositiveFloat = Field(
         default=0.01,
-        gt=0,
         description="maximum of the relative step size, min(learning rate, 1 / sqrt(update)), which is multiplied by "
         "the root mean square of a parameter",
     )
@@ -72,9 +71,9 @@ class AdafactorSettings(Settings):
         default=(None, 0.001),
         description="minimum of squared gradients, null: machine epsilon; and of the root mean square of a parameter",
     )
-    clip_threshold: float = Field(default=1.0, gt=0, description="maximum of the root mean square of an update")
-    weight_decay: float = Field(
-        default=0.0, ge=0, description="weight decay of all parameters, multiplied by the learning rate"
+    clip_threshold: PositiveFloat = Field(default=1.0, description="maximum of the root mean square of an update")
+    weight_decay: NonNegativeFloat = Field(
+        default=0.0, description="weight decay of all parameters, multiplied by the learning rate"
     )
 
 
@@ -82,8 +81,8 @@ class MuonSettings(Settings):
     """Muon: orthogonalized momentum for the matrices of layers (Jordan 2024), AdamW for the rest; not with fsdp."""
 
     kind: Literal["muon"]
-    learning_rate: float = Field(default=0.001, gt=0, description="learning rate of matrices")
-    momentum: float = Field(default=0.95, ge=0, lt=1, description="momentum")
+    learning_rate: PositiveFloat = Field(default=0.001, description="learning rate of matrices")
+    momentum: Probability = Field(default=0.95, description="momentum")
     nesterov: bool = Field(default=True, description="Nesterov momentum")
     newton_schulz_steps: int = Field(
         default=5, ge=1, lt=100, description="steps of the Newton-Schulz iteration, which computes in bfloat16"
@@ -93,8 +92,8 @@ class MuonSettings(Settings):
         description="factor of the learning rate of a matrix of m rows and n columns; original: sqrt(max(1, m / n)), "
         "match_rms_adamw: 0.2 sqrt(max(m, n)), with which the learning rates of AdamW fit",
     )
-    weight_decay: float = Field(
-        default=0.1, ge=0, description="weight decay of matrices, multiplied by the learning rate"
+    weight_decay: NonNegativeFloat = Field(
+        default=0.1, description="weight decay of matrices, multiplied by the learning rate"
     )
     adamw: AdamWSettings = Field(
         default=AdamWSettings(),
@@ -105,15 +104,7 @@ class MuonSettings(Settings):
 
 OptimizerSettings = AdamWSettings | SgdSettings | RmspropSettings | AdafactorSettings | MuonSettings
 
-_Optimizer = Annotated[
-    Annotated[AdamWSettings, Tag("adamw")]
-    | Annotated[SgdSettings, Tag("sgd")]
-    | Annotated[RmspropSettings, Tag("rmsprop")]
-    | Annotated[AdafactorSettings, Tag("adafactor")]
-    | Annotated[MuonSettings, Tag("muon")],
-    discriminated_by("kind", default="adamw"),
-]
-Optimizer = Annotated[_Optimizer, BeforeValidator(from_name, json_schema_input_type=_Optimizer | str)]
+Optimizer = Annotated[OptimizerSettings, OneOf("kind", "adamw", of_kind)]
 
 
 class ConstantSchedule(Settings):
@@ -127,29 +118,28 @@ class PlateauSchedule(Settings):
 
     kind: Literal["plateau"] = "plateau"
     factor: float = Field(default=0.9, gt=0, lt=1, description="factor of each decay")
-    patience: int = Field(default=5, ge=0, description="validations without improvement that are allowed")
+    patience: NonNegativeInt = Field(default=5, description="validations without improvement that are allowed")
 
 
 class WarmupSchedule(Settings):
     """Linear warm-up over ``warmup_steps`` updates, then decay with the inverse square root of the updates."""
 
     kind: Literal["warmup"]
-    warmup_steps: int = Field(default=4000, ge=1, description="number of warm-up updates")
+    warmup_steps: Positive = Field(default=4000, description="number of warm-up updates")
 
 
 class EndingSchedule(Settings):
     """Fields of the schedules that have an end."""
 
-    total_steps: int | None = Field(
+    total_steps: Positive | None = Field(
         default=None,
-        ge=1,
         description="update of the end of the decay, 100,000 for the small data of You et al. (2020); null: the last "
         "update that max_updates or max_epochs allows",
     )
-    end_learning_rate: float = Field(
-        default=0.0, ge=0, description="learning rate after the decay; 1e-5 in You et al. (2020)"
+    end_learning_rate: NonNegativeFloat = Field(
+        default=0.0, description="learning rate after the decay; 1e-5 in You et al. (2020)"
     )
-    warmup_steps: int = Field(default=0, ge=0, description="number of warm-up updates")
+    warmup_steps: NonNegativeInt = Field(default=0, description="number of warm-up updates")
 
     @model_validator(mode="after")
     def _check_warmup(self) -> Self:
@@ -174,8 +164,8 @@ class WsdSchedule(EndingSchedule):
     """Warm-up, stable learning rate, and decay over the last ``decay_steps`` updates (WSD, Hu et al. 2024)."""
 
     kind: Literal["wsd"]
-    decay_steps: int | None = Field(
-        default=None, ge=1, description="number of updates of the decay; null: a fifth of total_steps"
+    decay_steps: Positive | None = Field(
+        default=None, description="number of updates of the decay; null: a fifth of total_steps"
     )
     decay: Literal["linear", "sqrt"] = Field(
         default="linear",
@@ -196,19 +186,13 @@ class WsdSchedule(EndingSchedule):
 class TemperatureSchedule(Settings):
     """Exponential decay of the temperature from ``start`` to ``end``, constant before and after (Jang et al. 2017)."""
 
-    start: float = Field(default=1.0, gt=0, description="temperature at the beginning")
-    end: float = Field(default=0.05, gt=0, description="temperature after the decay")
-    after: int = Field(default=0, ge=0, description="number of updates before the decay")
-    updates: int = Field(ge=1, description="number of updates of the decay")
+    start: PositiveFloat = Field(default=1.0, description="temperature at the beginning")
+    end: PositiveFloat = Field(default=0.05, description="temperature after the decay")
+    after: NonNegativeInt = Field(default=0, description="number of updates before the decay")
+    updates: Positive = Field(description="number of updates of the decay")
 
 
-_Schedule = Annotated[
-    Annotated[ConstantSchedule, Tag("constant")]
-    | Annotated[CosineSchedule, Tag("cosine")]
-    | Annotated[LinearSchedule, Tag("linear")]
-    | Annotated[PlateauSchedule, Tag("plateau")]
-    | Annotated[WarmupSchedule, Tag("warmup")]
-    | Annotated[WsdSchedule, Tag("wsd")],
-    discriminated_by("kind", default="plateau"),
+Schedule = Annotated[
+    ConstantSchedule | CosineSchedule | LinearSchedule | PlateauSchedule | WarmupSchedule | WsdSchedule,
+    OneOf("kind", "plateau", of_kind),
 ]
-Schedule = Annotated[_Schedule, BeforeValidator(from_name, json_schema_input_type=_Schedule | str)]

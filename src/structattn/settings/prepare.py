@@ -2,10 +2,9 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, Tag
+from pydantic import Field, NonNegativeInt
 
-from structattn.settings.base import Settings, discriminated_by
-from structattn.support.reading import MAX_INTEGER
+from structattn.settings.base import OneOf, Positive, Seed, Settings
 
 Lengths = tuple[int, int]
 Level = Literal["bpe", "sentencepiece-bpe", "sentencepiece-unigram", "word", "character", "byte"]
@@ -15,7 +14,7 @@ Marker = Literal["end", "start", "continuation", "none"]
 class SampledData(Settings):
     """Base class of data that are sampled at random."""
 
-    seed: int | None = Field(default=None, ge=0, le=MAX_INTEGER, description="random seed; null: that of the trial")
+    seed: Seed | None = Field(default=None, description="random seed; null: that of the trial")
 
     def seeded(self, trial_seed: int) -> Self:
         """Return these settings with a seed: their own, or that of the trial."""
@@ -36,18 +35,17 @@ class FormalLanguageData(SampledData):
         default="faithful",
         description="the grammar as published (faithful), or as transformed by the authors' code (reference)",
     )
-    train: int = Field(default=10_000, ge=1, description="number of training strings")
-    valid: int = Field(default=1_000, ge=1, description="number of validation strings")
-    test_per_length: int = Field(default=100, ge=1, description="number of test strings of each length")
+    train: Positive = Field(default=10_000, description="number of training strings")
+    valid: Positive = Field(default=1_000, description="number of validation strings")
+    test_per_length: Positive = Field(default=100, description="number of test strings of each length")
     train_lengths: Lengths = Field(default=(40, 80), description="minimal and maximal length of training strings")
     test_lengths: Lengths = Field(default=(40, 100), description="minimal and maximal length of test strings")
-    group_size: int = Field(
+    group_size: Positive = Field(
         default=10,
-        ge=1,
         description="number of consecutive training strings of equal length, so that batches need no padding",
     )
-    short: int = Field(
-        default=0, ge=0, description="number of further, short training strings, for training.curriculum"
+    short: NonNegativeInt = Field(
+        default=0, description="number of further, short training strings, for training.curriculum"
     )
     short_lengths: Lengths = Field(default=(1, 11), description="minimal and maximal length of these")
 
@@ -59,8 +57,8 @@ class TransductionPairs(SampledData):
     transduction: str = Field(description="name of the transduction, as listed by `structattn list`")
     train_lengths: Lengths = Field(default=(1, 40), description="minimal and maximal length of training inputs")
     test_lengths: Lengths = Field(default=(41, 100), description="minimal and maximal length of test inputs")
-    valid_per_length: int = Field(default=16, ge=1, description="number of validation pairs of each length")
-    test_per_length: int = Field(default=512, ge=1, description="number of test pairs of each length")
+    valid_per_length: Positive = Field(default=16, description="number of validation pairs of each length")
+    test_per_length: Positive = Field(default=512, description="number of test pairs of each length")
 
 
 TextFiles = Annotated[
@@ -77,26 +75,24 @@ class ParallelText(Settings):
     test: TextFiles | None = None
     level: Level = Field(default="bpe", description="unit of tokens")
     joint: bool = Field(default=True, description="one subword model and one vocabulary for both sides")
-    vocabulary_size: int = Field(
-        default=32_000, ge=0, description="number of merges (bpe) or pieces (sentencepiece) to learn"
+    vocabulary_size: NonNegativeInt = Field(
+        default=32_000, description="number of merges (bpe) or pieces (sentencepiece) to learn"
     )
-    vocabulary_threshold: int = Field(
-        default=0,
-        ge=0,
-        description="subwords less frequent than this on a side are split on that side; words become <unk>",
+    vocabulary_threshold: NonNegativeInt = Field(
+        default=0, description="subwords less frequent than this on a side are split on that side; words become <unk>"
     )
     marker: Marker = Field(default="end", description="word-boundary marker of bpe")
     nfkc: bool = Field(default=True, description="normalize text to Unicode NFKC")
     lowercase: bool = Field(default=False, description="convert text to lower case")
-    max_characters: int | None = Field(default=None, ge=1, description="drop pairs in which a side is longer")
+    max_characters: Positive | None = Field(default=None, description="drop pairs in which a side is longer")
     max_ratio: float | None = Field(
         default=None,
         ge=1,
         description="drop training pairs in which a side is more than this many times as long as the other",
     )
     drop_full_stops: bool = Field(default=False, description="drop pairs in which a side is a single full stop")
-    sample: int | None = Field(default=None, ge=1, description="keep a random sample of this many training pairs")
-    sample_seed: int = Field(default=123, ge=0, le=MAX_INTEGER, description="random seed of the sample")
+    sample: Positive | None = Field(default=None, description="keep a random sample of this many training pairs")
+    sample_seed: Seed = Field(default=123, description="random seed of the sample")
 
     @property
     def splits(self) -> dict[str, tuple[str, ...]]:
@@ -127,17 +123,16 @@ class TextData(Settings):
         default="sentences", description="each line is an example, or all lines form one stream"
     )
     skip_empty: bool = Field(default=False, description="drop empty lines instead of refusing them")
-    min_count: int = Field(
-        default=1, ge=1, description="symbols with fewer training occurrences become <unk>; such subwords are split"
+    min_count: Positive = Field(
+        default=1, description="symbols with fewer training occurrences become <unk>; such subwords are split"
     )
-    max_symbols: int | None = Field(default=None, ge=1, description="maximum number of symbols in the vocabulary")
-    vocabulary_size: int = Field(
-        default=32_000, ge=1, description="number of merges (bpe) or pieces (sentencepiece) to learn"
+    max_symbols: Positive | None = Field(default=None, description="maximum number of symbols in the vocabulary")
+    vocabulary_size: Positive = Field(
+        default=32_000, description="number of merges (bpe) or pieces (sentencepiece) to learn"
     )
     marker: Marker = Field(default="end", description="word-boundary marker of bpe")
-    block_length: int | None = Field(
+    block_length: Positive | None = Field(
         default=None,
-        ge=1,
         description="in a stream, cut the end off every 1,000 lines so that the rest makes whole blocks of this length",
     )
     nfkc: bool = Field(default=False, description="normalize text to Unicode NFKC")
@@ -162,11 +157,11 @@ class Treebank(Settings):
         description="what stands for a word in a linearized tree: XX (normalized), or its part-of-speech tag (kept)",
     )
     level: Level = Field(default="word", description="unit of tokens of the sentences")
-    vocabulary_size: int = Field(
-        default=8_000, ge=0, description="number of merges (bpe) or pieces (sentencepiece) to learn"
+    vocabulary_size: NonNegativeInt = Field(
+        default=8_000, description="number of merges (bpe) or pieces (sentencepiece) to learn"
     )
-    vocabulary_threshold: int = Field(
-        default=0, ge=0, description="words less frequent than this become <unk>; subwords are split"
+    vocabulary_threshold: NonNegativeInt = Field(
+        default=0, description="words less frequent than this become <unk>; subwords are split"
     )
 
     @property
@@ -192,10 +187,10 @@ class TransformationPairs(SampledData):
     layout: Literal["sentences", "parallel"] = Field(
         default="sentences", description="source and target as one sentence, or pairs for an encoder-decoder"
     )
-    train: int = Field(default=100_000, ge=1, description="number of training pairs")
-    valid: int = Field(default=1_000, ge=1, description="number of validation pairs, where drawn")
-    test: int = Field(default=10_000, ge=1, description="number of test pairs, where drawn")
-    gen: int = Field(default=10_000, ge=1, description="number of generalisation pairs, where drawn")
+    train: Positive = Field(default=100_000, description="number of training pairs")
+    valid: Positive = Field(default=1_000, description="number of validation pairs, where drawn")
+    test: Positive = Field(default=10_000, description="number of test pairs, where drawn")
+    gen: Positive = Field(default=10_000, description="number of generalisation pairs, where drawn")
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -205,11 +200,6 @@ class TransformationPairs(SampledData):
 
 
 Prepare = Annotated[
-    Annotated[FormalLanguageData, Tag("formal_language")]
-    | Annotated[TransductionPairs, Tag("transduction")]
-    | Annotated[ParallelText, Tag("parallel")]
-    | Annotated[TextData, Tag("text")]
-    | Annotated[Treebank, Tag("trees")]
-    | Annotated[TransformationPairs, Tag("transformation")],
-    discriminated_by("kind", default="formal_language"),
+    FormalLanguageData | TransductionPairs | ParallelText | TextData | Treebank | TransformationPairs,
+    OneOf("kind", "formal_language"),
 ]

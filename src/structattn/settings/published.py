@@ -2,9 +2,9 @@
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, Tag, model_validator
+from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
 
-from structattn.settings.base import Settings, discriminated_by
+from structattn.settings.base import OneOf, Settings
 
 LENGTH = "length"
 """The x axis of a figure that shows scores by length instead of an axis of the grid."""
@@ -109,7 +109,7 @@ class PublishedValue(PublishedConfiguration):
 
     cell: dict[str, str] = Field(description="axis -> name of its value, for every axis of the grid")
     value: float = Field(description="the number as printed")
-    deviation: float | None = Field(default=None, ge=0, description="the published standard deviation")
+    deviation: NonNegativeFloat | None = Field(default=None, description="the published standard deviation")
 
 
 class PublishedTable(ScoreName, PublishedConfiguration):
@@ -121,8 +121,8 @@ class PublishedTable(ScoreName, PublishedConfiguration):
     )
 
     source: str = Field(description="paper and table")
-    unit: float = Field(default=1.0, gt=0, description="unit of the printed numbers; 0.01 for percent")
-    rounding: float = Field(default=0.0, ge=0, description="half a unit of the last printed digit")
+    unit: PositiveFloat = Field(default=1.0, description="unit of the printed numbers; 0.01 for percent")
+    rounding: NonNegativeFloat = Field(default=0.0, description="half a unit of the last printed digit")
     values: tuple[PublishedValue, ...] = Field(description="the numbers")
 
 
@@ -179,14 +179,7 @@ class DifferencesByBin(CellFigure):
     base: dict[str, str] = Field(description="axis -> value, for every axis of the grid, of the cell compared with")
 
 
-Figure = Annotated[
-    Annotated[Curves, Tag("curves")]
-    | Annotated[Dependencies, Tag("dependencies")]
-    | Annotated[StackMaps, Tag("stack_maps")]
-    | Annotated[Locality, Tag("locality")]
-    | Annotated[DifferencesByBin, Tag("differences_by_bin")],
-    discriminated_by("kind", default="curves"),
-]
+Figure = Annotated[Curves | Dependencies | StackMaps | Locality | DifferencesByBin, OneOf("kind", "curves")]
 
 
 class Claim(ScoreName):

@@ -1,10 +1,10 @@
 """Settings of recurrent language models."""
 
-from typing import TYPE_CHECKING, Annotated, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Literal, Self, TypeAlias
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, PositiveFloat, model_validator
 
-from structattn.settings.base import MAX_LAYERS, MAX_SIZE, Settings, union_of
+from structattn.settings.base import NumLayers, OneOf, Probability, Settings, Size, union_of
 from structattn.settings.embeddings import TableEmbedding, WordEmbedding
 from structattn.settings.layers import mechanism_from_short
 from structattn.settings.mechanisms import MECHANISMS
@@ -12,36 +12,26 @@ from structattn.settings.mechanisms import MECHANISMS
 if TYPE_CHECKING:
     RecurrentStackSettings: TypeAlias = Settings
 else:
-    _Stack = union_of(
-        {entry.name: entry.recurrent_stack for entry in MECHANISMS.values() if entry.recurrent_stack is not None},
-        field="attention",
-        default="superposition",
+    RecurrentStackSettings = union_of(
+        (entry.recurrent_stack for entry in MECHANISMS.values() if entry.recurrent_stack is not None),
+        OneOf("attention", "superposition", mechanism_from_short),
     )
-    RecurrentStackSettings = Annotated[
-        _Stack, BeforeValidator(mechanism_from_short, json_schema_input_type=_Stack | str)
-    ]
 
 
 class RecurrentSettings(Settings):
     """Base class of recurrent language models; the defaults are those of DuSell & Chiang (2024)."""
 
-    hidden_size: int = Field(default=100, ge=1, le=MAX_SIZE, description="number of hidden units")
+    hidden_size: Size = Field(default=100, description="number of hidden units")
     stack: RecurrentStackSettings | None = Field(
         default=None,
         description="stack of the network, a mapping or a short form such as nondeterministic-3-3-5; null: none",
     )
-    embedding_size: int | None = Field(
-        default=None, ge=1, le=MAX_SIZE, description="size of the learned embeddings; null: one-hot vectors instead"
+    embedding_size: Size | None = Field(
+        default=None, description="size of the learned embeddings; null: one-hot vectors instead"
     )
-    embedding: WordEmbedding = Field(
-        default=TableEmbedding(),
-        description="kind of the embeddings: table, c2w or character_lstm, a name or a mapping with its fields",
-    )
-    num_layers: int = Field(
-        default=1,
-        ge=1,
-        le=MAX_LAYERS,
-        description="number of layers; the first reads the stack, the last controls it",
+    embedding: WordEmbedding = TableEmbedding()
+    num_layers: NumLayers = Field(
+        default=1, description="number of layers; the first reads the stack, the last controls it"
     )
     learned_initial_state: bool = Field(
         default=False, description="learn the hidden states before the first step, as tanh(p); false: 0"
@@ -56,8 +46,8 @@ class RecurrentSettings(Settings):
         description="share the weights of embeddings and output layer, which then has no bias; the embeddings have the "
         "size of the output, hidden_size or with join_reading more, and are not multiplied by its square root",
     )
-    dropout: float = Field(
-        default=0.0, ge=0, lt=1, description="dropout rate of embeddings, between layers and before the output layer"
+    dropout: Probability = Field(
+        default=0.0, description="dropout rate of embeddings, between layers and before the output layer"
     )
     weight_init: Literal["uniform", "xavier", "xavier_actions", "lecun"] = Field(
         default="uniform",
@@ -67,8 +57,8 @@ class RecurrentSettings(Settings):
         "only (code of DuSell & Cotterell 2025); lecun: normal with variance 1 / fan_in for "
         "all linear maps, as Haiku draws them (code of Li et al. 2024)",
     )
-    init_scale: float = Field(
-        default=0.1, gt=0, description="s of the uniform distribution U(-s, s) of other initial weights"
+    init_scale: PositiveFloat = Field(
+        default=0.1, description="s of the uniform distribution U(-s, s) of other initial weights"
     )
 
     @property

@@ -11,7 +11,7 @@ import yaml
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
-from structattn.settings.base import Settings, suggestion, words_of
+from structattn.settings.base import Seed, Settings, suggestion, words_of
 from structattn.settings.evaluation import EvaluationSettings
 from structattn.settings.mechanisms import Hard
 from structattn.settings.models import ModelSettings
@@ -19,7 +19,7 @@ from structattn.settings.training import Masking, TrainingSettings
 from structattn.settings.transformer import LanguageModelSettings, TwoStreamBase
 from structattn.settings.yaml import MAX_CHARACTERS, parse_yaml
 from structattn.support.errors import SettingsError
-from structattn.support.reading import MAX_INTEGER, read_bytes
+from structattn.support.reading import read_bytes
 
 MASKED_LANGUAGE_MODELING = "masked_language_modeling"
 
@@ -74,36 +74,20 @@ class RunSettings(Settings):
     model: ModelSettings = Field(default=LanguageModelSettings(), description="model")
     training: TrainingSettings = Field(default=TrainingSettings(), description="training")
     evaluation: EvaluationSettings = Field(default=EvaluationSettings(), description="evaluation and translation")
-    seed: int = Field(default=1, ge=0, le=MAX_INTEGER, description="random seed")
+    seed: Seed = Field(default=1, description="random seed")
 
     @model_validator(mode="after")
-    def _check_select_by(self) -> Self:
-        if self.training.select_by == "bleu" and self.task != "translation":
-            raise ValueError(f"training.select_by: 'bleu' needs the task 'translation'; the task is {self.task!r}")
-        return self
-
-    @model_validator(mode="after")
-    def _check_evaluation_dropout(self) -> Self:
-        if self.evaluation.dropout and not self.task.endswith("transduction"):
-            raise ValueError(
-                "evaluation.dropout: true needs the task 'masked_transduction' or 'autoregressive_transduction'; "
-                f"the task is {self.task!r}"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _check_masking(self) -> Self:
-        if self.training.masking != Masking() and self.task != MASKED_LANGUAGE_MODELING:
-            raise ValueError(f"training.masking: needs the task 'masked_language_modeling'; the task is {self.task!r}")
-        return self
-
-    @model_validator(mode="after")
-    def _check_curriculum(self) -> Self:
-        if self.training.curriculum and self.task not in ("formal_language", "language_modeling"):
-            raise ValueError(
-                "training.curriculum: needs the task 'formal_language' or 'language_modeling'; "
-                f"the task is {self.task!r}"
-            )
+    def _check_task(self) -> Self:
+        training = self.training
+        transductions = "masked_transduction", "autoregressive_transduction"
+        for field, given, tasks in (
+            ("training.select_by: 'bleu'", training.select_by == "bleu", ("translation",)),
+            ("evaluation.dropout: true", self.evaluation.dropout, transductions),
+            ("training.masking:", training.masking != Masking(), (MASKED_LANGUAGE_MODELING,)),
+            ("training.curriculum:", bool(training.curriculum), ("formal_language", "language_modeling")),
+        ):
+            if given and self.task not in tasks:
+                raise ValueError(f"{field} needs the task {' or '.join(map(repr, tasks))}; the task is {self.task!r}")
         return self
 
     @model_validator(mode="after")

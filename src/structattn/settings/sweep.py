@@ -5,12 +5,12 @@ import math
 from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
 import yaml
-from pydantic import BeforeValidator, Field, Tag, ValidationError, WithJsonSchema, model_validator
+from pydantic import Field, PositiveFloat, ValidationError, WithJsonSchema, model_validator
 
-from structattn.settings.base import Settings, discriminated_by, from_name
+from structattn.settings.base import OneOf, Positive, Seed, Settings, of_kind
 from structattn.settings.published import (
     ANALYSES,
     EPOCH,
@@ -38,7 +38,7 @@ class Halving(Settings):
     )
     unit: Unit = Field(default="epochs", description="unit of the rungs")
     keep: float = Field(default=0.5, gt=0, le=1, description="share of trials that goes on at each rung, rounded up")
-    at_least: int = Field(default=1, ge=1, description="number of trials that go on at each rung, if there are so many")
+    at_least: Positive = Field(default=1, description="number of trials that go on at each rung, if there are so many")
 
     @property
     def budgets(self) -> tuple[Budget, ...]:
@@ -80,11 +80,7 @@ class TpeSampler(Settings):
     )
 
 
-_Sampler = Annotated[
-    Annotated[RandomSampler, Tag("random")] | Annotated[TpeSampler, Tag("tpe")],
-    discriminated_by("kind", default="random"),
-]
-Sampler = Annotated[_Sampler, BeforeValidator(from_name, json_schema_input_type=_Sampler | str)]
+Sampler = Annotated[RandomSampler | TpeSampler, OneOf("kind", "random", of_kind)]
 
 
 MAX_TRIALS = 100_000
@@ -94,57 +90,41 @@ Changes = dict[str, Any]
 
 _Split = Literal["train", "valid", "test", "gen"]
 
-_Interval = TypeVar("_Interval", bound="LogUniform | Uniform | UniformInteger")
 
-
-def _check_order(interval: _Interval) -> _Interval:
-    if interval.low > interval.high:
-        raise ValueError(f"low {interval.low} is greater than high {interval.high}")
-    return interval
-
-
-class LogUniform(Settings):
-    """Log-uniform distribution between ``low`` and ``high``."""
-
-    kind: Literal["log_uniform"] = "log_uniform"
-    low: float = Field(gt=0, description="lower end")
-    high: float = Field(gt=0, description="upper end")
-
-    @model_validator(mode="after")
-    def _check_interval(self) -> Self:
-        return _check_order(self)
-
-
-class Uniform(Settings):
-    """Uniform distribution between ``low`` and ``high``."""
-
-    kind: Literal["uniform"]
+class _Interval(Settings):
     low: float = Field(description="lower end")
     high: float = Field(description="upper end")
 
     @model_validator(mode="after")
-    def _check_interval(self) -> Self:
-        return _check_order(self)
+    def _check_order(self) -> Self:
+        if self.low > self.high:
+            raise ValueError(f"low {self.low} is greater than high {self.high}")
+        return self
 
 
-class UniformInteger(Settings):
+class LogUniform(_Interval):
+    """Log-uniform distribution between ``low`` and ``high``."""
+
+    kind: Literal["log_uniform"] = "log_uniform"
+    low: PositiveFloat = Field(description="lower end")
+    high: PositiveFloat = Field(description="upper end")
+
+
+class Uniform(_Interval):
+    """Uniform distribution between ``low`` and ``high``."""
+
+    kind: Literal["uniform"]
+
+
+class UniformInteger(_Interval):
     """Uniform distribution of integers from ``low`` to ``high``."""
 
     kind: Literal["integer"]
     low: int = Field(description="lower end, included")
     high: int = Field(description="upper end, included")
 
-    @model_validator(mode="after")
-    def _check_interval(self) -> Self:
-        return _check_order(self)
 
-
-Distribution = Annotated[
-    Annotated[LogUniform, Tag("log_uniform")]
-    | Annotated[Uniform, Tag("uniform")]
-    | Annotated[UniformInteger, Tag("integer")],
-    discriminated_by("kind", default="log_uniform"),
-]
+Distribution = Annotated[LogUniform | Uniform | UniformInteger, OneOf("kind", "log_uniform")]
 
 
 def matches(cell: Mapping[str, str], pattern: CellPattern) -> bool:
@@ -193,10 +173,8 @@ class SweepSettings(Settings):
     halving: Halving | None = Field(
         default=None, description="successive halving of the trials of each cell; null: all are trained to their end"
     )
-    seed: int = Field(
+    seed: Seed = Field(
         default=1,
-        ge=0,
-        le=MAX_INTEGER,
         description="random seed of sampled values; trial r of a cell has the seed `seed` + r, and a value of an axis "
         "may set another `seed`",
     )
@@ -261,28 +239,19 @@ class SweepSettings(Settings):
 
     @model_validator(mode="after")
     def _check_scores(self) -> Self:
-        wanted = [*self.published, *self.claims, *(each for each in self.figures if isinstance(each, Curves))]
-        for each in wanted:
-            if each.score == "validation" or each.split in ANALYSES:
-                continue
-            if each.split not in self.evaluate:
-                raise ValueError(f"{each.score} is needed, but `evaluate` does not name {each.split!r}")
-            if each.name not in SCORES:
-                raise ValueError(f"unknown score {each.score}; the scores of a split are {', '.join(SCORES)}")
-        return self
-
-    @model_validator(mode="after")
-    def _check_statistics(self) -> Self:
-        selected = {split for split, which in self.evaluate.items() if which == "selected"}
         for each in (*self.published, *self.claims, *(each for each in self.figures if isinstance(each, Curves))):
-            if each.statistic != "selected" and self.halving is not None:
-                raise ValueError(
-                    f"{each.statistic} of {each.score} needs all trials, but `halving` stops some of them early"
-                )
-            if each.statistic != "selected" and each.split in selected:
-                raise ValueError(
-                    f"{each.statistic} of {each.score} needs all trials, but `evaluate` scores selected trials only"
-                )
+            if each.score != "validation" and each.split not in ANALYSES:
+                if each.split not in self.evaluate:
+                    raise ValueError(f"{each.score} is needed, but `evaluate` does not name {each.split!r}")
+                if each.name not in SCORES:
+                    raise ValueError(f"unknown score {each.score}; the scores of a split are {', '.join(SCORES)}")
+            reason = None
+            if self.halving is not None:
+                reason = "`halving` stops some of them early"
+            elif each.split in self.evaluate and each.split in self.splits_of_selected:
+                reason = "`evaluate` scores selected trials only"
+            if each.statistic != "selected" and reason:
+                raise ValueError(f"{each.statistic} of {each.score} needs all trials, but {reason}")
         return self
 
     @model_validator(mode="after")

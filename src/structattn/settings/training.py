@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Field, Tag, model_validator
+from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
 
-from structattn.settings.base import MAX_SIZE, Settings, discriminated_by, from_name
+from structattn.settings.base import OneOf, Positive, Probability, Settings, Size, of_kind
 from structattn.settings.optimizers import (
     AdafactorSettings,
     AdamWSettings,
@@ -22,53 +22,46 @@ class SequenceBatches(Settings):
     """Fixed number of sequences of equal length per batch; no padding."""
 
     kind: Literal["sequences"] = "sequences"
-    batch_size: int = Field(default=10, ge=1, description="sequences per batch")
+    batch_size: Positive = Field(default=10, description="sequences per batch")
 
 
 class TokenBatches(Settings):
     """Sequences of similar length, at most ``max_tokens`` tokens per batch including padding."""
 
     kind: Literal["tokens"] = "tokens"
-    max_tokens: int = Field(default=4096, ge=1, description="tokens per batch, including padding")
+    max_tokens: Positive = Field(default=4096, description="tokens per batch, including padding")
 
 
 class StreamBatches(Settings):
     """Windows of ``sequence_length`` tokens of a continuous stream of text, ``batch_size`` of them per batch."""
 
     kind: Literal["stream"]
-    sequence_length: int = Field(default=128, ge=1, le=MAX_SIZE, description="tokens per window")
-    batch_size: int = Field(default=16, ge=1, le=MAX_SIZE, description="windows per batch")
+    sequence_length: Size = Field(default=128, description="tokens per window")
+    batch_size: Size = Field(default=16, description="windows per batch")
 
 
 class PairBatches(Settings):
     """Sentence pairs of similar lengths, at most ``max_tokens`` tokens per batch including padding; for translation."""
 
     kind: Literal["pairs"]
-    max_tokens: int = Field(default=2048, ge=1, description="tokens per batch, including padding")
+    max_tokens: Positive = Field(default=2048, description="tokens per batch, including padding")
     max_tokens_of: Literal["source", "target", "both", "sum"] = Field(
         default="both",
         description="tokens that max_tokens limits: those of one side, of each side (both), or their sum",
     )
-    source_bpe_dropout: float = Field(
-        default=0.0, ge=0, lt=1, description="BPE-dropout: probability of skipping a merge of the source"
+    source_bpe_dropout: Probability = Field(
+        default=0.0, description="BPE-dropout: probability of skipping a merge of the source"
     )
-    target_bpe_dropout: float = Field(default=0.0, ge=0, lt=1, description="BPE-dropout of the target")
+    target_bpe_dropout: Probability = Field(default=0.0, description="BPE-dropout of the target")
 
 
-_Batches = Annotated[
-    Annotated[SequenceBatches, Tag("sequences")]
-    | Annotated[PairBatches, Tag("pairs")]
-    | Annotated[TokenBatches, Tag("tokens")]
-    | Annotated[StreamBatches, Tag("stream")],
-    discriminated_by("kind", default="sequences"),
-]
-Batches = Annotated[_Batches, BeforeValidator(from_name, json_schema_input_type=_Batches | str)]
+Batches = Annotated[SequenceBatches | PairBatches | TokenBatches | StreamBatches, OneOf("kind", "sequences", of_kind)]
 
 
 class LabelSmoothing(Settings):
     """Label smoothing of the training loss; the formulas are in `tasks/losses.py`."""
 
-    epsilon: float = Field(default=0.1, ge=0, lt=1, description="weight of the smoothing distribution")
+    epsilon: Probability = Field(default=0.1, description="weight of the smoothing distribution")
     formula: Literal["torch", "you", "annotated", "fairseq"] = Field(
         default="torch",
         description="variant of torch and DuSell & Chiang (2024), of You et al. (2020), of the Annotated Transformer, "
@@ -95,15 +88,15 @@ class Masking(Settings):
 class CurriculumStage(Settings):
     """Stage of a curriculum by length (Elman 1993, Bengio et al. 2009)."""
 
-    max_length: int = Field(ge=1, le=MAX_SIZE, description="maximum number of tokens of a sequence, without <eos>")
-    epochs: int = Field(default=1, ge=1, description="number of epochs on these sequences")
+    max_length: Size = Field(description="maximum number of tokens of a sequence, without <eos>")
+    epochs: Positive = Field(default=1, description="number of epochs on these sequences")
 
 
 class EveryExamples(Settings):
     """Interval that is counted in training examples: sequences, windows or pairs."""
 
-    examples: int = Field(
-        ge=1, description="validate after the first update that completes each multiple of so many examples"
+    examples: Positive = Field(
+        description="validate after the first update that completes each multiple of so many examples"
     )
 
 
@@ -129,9 +122,8 @@ class TrainingSettings(Settings):
         description="masks of the task masked_language_modeling; masked: 1 in the paper of Li et al. (2024), the "
         "defaults in their code",
     )
-    receptive_field_weight: float = Field(
+    receptive_field_weight: NonNegativeFloat = Field(
         default=0.0,
-        ge=0,
         description="weight λ of the receptive field regularizer (Discrete Transformer, section 5.1; 0.1 in the "
         "paper); for transformers whose layers all have attention weights",
     )
@@ -153,46 +145,42 @@ class TrainingSettings(Settings):
         default=None,
         description="schedule of the temperature of hard attention (ours); null: constant, as in the model's settings",
     )
-    spelling_weight: float = Field(
-        default=1.0, ge=0, description="weight α of the loss of the spelling decoder (Luong & Manning 2016)"
+    spelling_weight: NonNegativeFloat = Field(
+        default=1.0, description="weight α of the loss of the spelling decoder (Luong & Manning 2016)"
     )
     optimizer: Optimizer = Field(default=AdamWSettings(), description="optimizer, a name or a mapping with its fields")
     schedule: Schedule = Field(
         default=PlateauSchedule(), description="learning rate schedule, a name or a mapping with its fields"
     )
-    max_grad_norm: float | None = Field(
-        default=5.0, gt=0, description="maximum of the global gradient norm; null: no clipping"
+    max_grad_norm: PositiveFloat | None = Field(
+        default=5.0, description="maximum of the global gradient norm; null: no clipping"
     )
-    gradient_accumulation_steps: int = Field(default=1, ge=1, description="number of batches per update")
+    gradient_accumulation_steps: Positive = Field(default=1, description="number of batches per update")
     precision: Literal["float32", "bf16"] = Field(
         default="float32",
         description="bf16: autocast to bfloat16, with weights in float32; refused where the device has no bfloat16 "
         "instructions",
     )
-    max_epochs: int | None = Field(default=200, ge=1, description="maximum number of epochs; null: no limit")
-    max_updates: int | None = Field(default=None, ge=1, description="maximum number of updates; null: no limit")
-    max_minutes: float | None = Field(
-        default=None,
-        gt=0,
-        description="maximum training time in minutes; results then depend on the speed of the machine",
+    max_epochs: Positive | None = Field(default=200, description="maximum number of epochs; null: no limit")
+    max_updates: Positive | None = Field(default=None, description="maximum number of updates; null: no limit")
+    max_minutes: PositiveFloat | None = Field(
+        default=None, description="maximum training time in minutes; results then depend on the speed of the machine"
     )
     select_by: Literal["cross_entropy", "bleu"] = Field(
         default="cross_entropy",
         description="validation score for early stopping and the best checkpoint; bleu: of greedy translations",
     )
     validate_every: Annotated[int, Field(ge=1)] | EveryExamples | None = Field(
+        default=None, description="updates between validations, or {examples: N} for examples; null: once per epoch"
+    )
+    early_stopping_patience: Positive | None = Field(
+        default=10, description="stop after this many validations without improvement; null: never"
+    )
+    checkpoint_every: Positive | None = Field(
+        default=None, description="updates between checkpoints; null: at validations only"
+    )
+    checkpoint_minutes: PositiveFloat | None = Field(
         default=None,
-        description="updates between validations, or {examples: N} for examples; null: once per epoch",
-    )
-    early_stopping_patience: int | None = Field(
-        default=10, ge=1, description="stop after this many validations without improvement; null: never"
-    )
-    checkpoint_every: int | None = Field(
-        default=None, ge=1, description="updates between checkpoints; null: at validations only"
-    )
-    checkpoint_minutes: float | None = Field(
-        default=None,
-        gt=0,
         description="minutes between checkpoints; kept checkpoints then depend on the speed of the machine",
     )
     keep_checkpoints: int = Field(

@@ -1,11 +1,11 @@
 """Settings of transformers: language models, encoder-decoders, two streams."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, PositiveFloat, model_validator
 
-from structattn.settings.base import MAX_LAYERS, MAX_SIZE, Settings
+from structattn.settings.base import NumLayers, Probability, Settings, Size
 from structattn.settings.embeddings import (
     C2wEmbedding,
     CharacterLstmEmbedding,
@@ -17,22 +17,17 @@ from structattn.settings.embeddings import (
     WordEmbedding,
 )
 from structattn.settings.layers import DEFAULT_LAYERS, CrossLayers, Layers
-from structattn.settings.mechanisms import Gaussian, MultiHead, NoAttention, Softmax
+from structattn.settings.mechanisms import Gaussian, GumbelSoftmax, MultiHead, NoAttention, Softmax
 
 
 class TransformerSettings(Settings):
     """Base class of transformers; the defaults are those of DuSell & Chiang (2024) without stacks."""
 
-    d_model: int = Field(default=32, ge=1, le=MAX_SIZE, description="size of the hidden states")
-    d_ff: int | None = Field(
-        default=64,
-        ge=1,
-        le=MAX_SIZE,
-        description="hidden units of the feed-forward sublayers; null: no feed-forward sublayers",
+    d_model: Size = Field(default=32, description="size of the hidden states")
+    d_ff: Size | None = Field(
+        default=64, description="hidden units of the feed-forward sublayers; null: no feed-forward sublayers"
     )
-    num_heads: int = Field(
-        default=4, ge=1, le=MAX_SIZE, description="number of attention heads, unless a layer has its own"
-    )
+    num_heads: Size = Field(default=4, description="number of attention heads, unless a layer has its own")
     positions: Positions = Field(
         default=Sinusoidal(), description="positional encoding, a name or a mapping with its fields"
     )
@@ -41,11 +36,11 @@ class TransformerSettings(Settings):
         description="layer norm before each sublayer and after the last layer (pre), or after each sublayer (post)",
     )
     bias: bool = Field(default=True, description="whether the query, key, value and output projections have a bias")
-    dropout: float = Field(default=0.1, ge=0, lt=1, description="dropout rate, unless given below")
-    embedding_dropout: float | None = Field(default=None, ge=0, lt=1, description="dropout rate of embeddings")
-    attention_dropout: float | None = Field(default=None, ge=0, lt=1, description="dropout rate of attention weights")
-    hidden_dropout: float | None = Field(
-        default=None, ge=0, lt=1, description="dropout rate of the hidden units of feed-forward sublayers"
+    dropout: Probability = Field(default=0.1, description="dropout rate, unless given below")
+    embedding_dropout: Probability | None = Field(default=None, description="dropout rate of embeddings")
+    attention_dropout: Probability | None = Field(default=None, description="dropout rate of attention weights")
+    hidden_dropout: Probability | None = Field(
+        default=None, description="dropout rate of the hidden units of feed-forward sublayers"
     )
     weight_init: Literal["uniform", "xavier", "lecun"] = Field(
         default="uniform",
@@ -56,10 +51,20 @@ class TransformerSettings(Settings):
         default="uniform",
         description="initial embeddings: U(-s, s), N(0, 1), N(0, 1 / d_model), or N(0, 0.02²) truncated at ±0.04",
     )
-    init_scale: float = Field(default=0.1, gt=0, description="s of the uniform distribution U(-s, s)")
+    init_scale: PositiveFloat = Field(default=0.1, description="s of the uniform distribution U(-s, s)")
+
+    def attentions(self) -> Mapping[str, Sequence[Settings]]:
+        """Return the name of each list of layers, for messages, and the attention of each of its layers."""
+        raise NotImplementedError
+
+    @model_validator(mode="after")
+    def _check_heads(self) -> Self:
+        for name, mechanisms in self.attentions().items():
+            _check_num_heads(self, name, mechanisms)
+        return self
 
 
-def check_num_heads(model: TransformerSettings, name: str, mechanisms: Sequence[Settings]) -> None:
+def _check_num_heads(model: TransformerSettings, name: str, mechanisms: Sequence[Settings]) -> None:
     """Check the numbers of heads of several layers.
 
     Args:
@@ -87,25 +92,24 @@ def check_num_heads(model: TransformerSettings, name: str, mechanisms: Sequence[
             )
 
 
-class LanguageModelSettings(TransformerSettings):
-    """Causal transformer language model."""
+class LayeredSettings(TransformerSettings):
+    """Base class of language models, causal and masked: one list of layers."""
 
-    kind: Literal["transformer"] = "transformer"
-    layers: Layers = Field(
-        default=DEFAULT_LAYERS, description="list of layers, or short form such as 2.superposition-32.2"
-    )
-    embedding: WordEmbedding = Field(
-        default=TableEmbedding(),
-        description="kind of the embeddings: table, c2w or character_lstm, a name or a mapping with its fields",
-    )
+    layers: Layers = DEFAULT_LAYERS
     tied_embeddings: bool = Field(
         default=False, description="share the weights of embeddings and output layer, which then has no bias"
     )
 
-    @model_validator(mode="after")
-    def _check_heads(self) -> Self:
-        check_num_heads(self, "layer", self.layers)
-        return self
+    def attentions(self) -> Mapping[str, Sequence[Settings]]:
+        """Return the attention of each layer."""
+        return {"layer": self.layers}
+
+
+class LanguageModelSettings(LayeredSettings):
+    """Causal transformer language model."""
+
+    kind: Literal["transformer"] = "transformer"
+    embedding: WordEmbedding = TableEmbedding()
 
     @model_validator(mode="after")
     def _check_embedding(self) -> Self:
@@ -121,26 +125,15 @@ class LanguageModelSettings(TransformerSettings):
         return self
 
 
-class MaskedLanguageModelSettings(TransformerSettings):
+class MaskedLanguageModelSettings(LayeredSettings):
     """Bidirectional transformer that predicts masked tokens; its stack attention runs from left to right."""
 
     kind: Literal["masked"]
-    layers: Layers = Field(
-        default=DEFAULT_LAYERS, description="list of layers, or short form such as 2.superposition-32.2"
-    )
-    tied_embeddings: bool = Field(
-        default=False, description="share the weights of embeddings and output layer, which then has no bias"
-    )
     bos: bool = Field(
         default=True,
         description="whether inputs begin with <bos>, the empty stack of stack pointers, as in the paper of Li et al. "
         "(2024); false as in their code",
     )
-
-    @model_validator(mode="after")
-    def _check_heads(self) -> Self:
-        check_num_heads(self, "layer", self.layers)
-        return self
 
 
 def reads_bos(model: object) -> bool:
@@ -154,30 +147,20 @@ TiedEmbeddings = Literal["none", "two-way", "three-way"]
 class EncoderSettings(Settings):
     """Encoder of the source: bidirectional, except for stack attention, which runs from left to right."""
 
-    layers: Layers = Field(
-        default=DEFAULT_LAYERS, description="list of layers, or short form such as 2.superposition-32.2"
-    )
-    embedding: WordEmbedding = Field(
-        default=TableEmbedding(),
-        description="kind of the source embeddings: table, c2w or character_lstm, a name or a mapping with its fields",
-    )
+    layers: Layers = DEFAULT_LAYERS
+    embedding: WordEmbedding = TableEmbedding()
 
 
 class DecoderSettings(Settings):
     """Causal decoder of the target."""
 
-    layers: Layers = Field(
-        default=DEFAULT_LAYERS, description="list of layers, or short form such as 2.superposition-32.2"
-    )
+    layers: Layers = DEFAULT_LAYERS
     cross_attention: CrossLayers | None = Field(
         default=None,
         description="cross-attention of each layer, a list or its short form, with none for layers without it; null: "
         "softmax in every layer",
     )
-    embedding: WordEmbedding = Field(
-        default=TableEmbedding(),
-        description="kind of the target embeddings: table, c2w or character_lstm, a name or a mapping with its fields",
-    )
+    embedding: WordEmbedding = TableEmbedding()
     spelling: SpellingSettings | None = Field(
         default=None, description="LSTM that spells words predicted as <unk>; null: none"
     )
@@ -215,12 +198,13 @@ class EncoderDecoderSettings(TransformerSettings):
         "output layer then has no bias",
     )
 
-    @model_validator(mode="after")
-    def _check_heads(self) -> Self:
-        check_num_heads(self, "encoder layer", self.encoder.layers)
-        check_num_heads(self, "decoder layer", self.decoder.layers)
-        check_num_heads(self, "cross-attention of decoder layer", self.decoder.cross_attention or ())
-        return self
+    def attentions(self) -> Mapping[str, Sequence[Settings]]:
+        """Return the attention of each layer of both sides."""
+        return {
+            "encoder layer": self.encoder.layers,
+            "decoder layer": self.decoder.layers,
+            "cross-attention of decoder layer": self.decoder.cross_attention or (),
+        }
 
     @model_validator(mode="after")
     def _check_tied_embeddings(self) -> Self:
@@ -233,22 +217,10 @@ class EncoderDecoderSettings(TransformerSettings):
         return self
 
 
-class TwoStreamBase(TransformerSettings):
+class TwoStreamBase(GumbelSoftmax, TransformerSettings):
     """Base class of two-stream transformers; sizes and number of heads are those of each stream."""
 
-    num_layers: int = Field(
-        default=4, ge=1, le=MAX_LAYERS, description="number of layers; in an encoder-decoder, of each side"
-    )
-    temperature: float = Field(default=1.0, ge=0, description="temperature τ of the Gumbel-softmax in training")
-    straight_through: bool = Field(
-        default=False,
-        description="straight-through estimator: one-hot weights in the forward pass of training, the gradient of the "
-        "relaxed weights in the backward pass",
-    )
-    noise: bool = Field(
-        default=True,
-        description="Gumbel noise in training; false: none, so that training is deterministic (ours)",
-    )
+    num_layers: NumLayers = Field(default=4, description="number of layers; in an encoder-decoder, of each side")
     semantic_positions: bool = Field(
         default=True, description="add positions to both streams; false: to the syntactic stream only"
     )
@@ -261,10 +233,9 @@ class TwoStreamBase(TransformerSettings):
             )
         return self
 
-    @model_validator(mode="after")
-    def _check_heads(self) -> Self:
-        check_num_heads(self, "layer", (Softmax(),))
-        return self
+    def attentions(self) -> Mapping[str, Sequence[Settings]]:
+        """Return one attention, which all layers have."""
+        return {"layer": (Softmax(),)}
 
 
 class TwoStreamSettings(TwoStreamBase):

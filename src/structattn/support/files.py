@@ -74,13 +74,9 @@ def exclusive_lock(path: Path, purpose: str, timeout: float = 0) -> Iterator[Non
             stack.enter_context(lock_file(path, timeout))
         except BlockingIOError:
             raise LockedError(f"{path}: {purpose} is already running in process {_owner(path)}") from None
-        _write_owner(path)
+        with suppress(PermissionError):  # Windows keeps others, and this process, from a locked file
+            path.write_text(f"{getpid()}\n")
         yield
-
-
-def _write_owner(path: Path) -> None:
-    with suppress(PermissionError):  # Windows keeps others, and this process, from a locked file
-        path.write_text(f"{getpid()}\n")
 
 
 def _owner(path: Path) -> str:

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from structattn.support.errors import DataError
 from structattn.support.files import write_atomically
-from structattn.support.reading import parse_json, read_bytes
+from structattn.support.reading import MAX_BYTES, parse_json, read_bytes
 
 
 class Shape(BaseModel):
@@ -85,12 +85,41 @@ def load_json(path: Path) -> Any:
     Raises:
         DataError: the file cannot be read, or is not JSON within the limits of ``parse_json``.
     """
+    return _parsed(content_of(path), path, None)
+
+
+def content_of(path: Path, limit: int = MAX_BYTES) -> bytes:
+    """Return the content of a regular file.
+
+    Raises:
+        DataError: it cannot be read, is not a regular file, or has more than ``limit`` bytes.
+    """
     try:
-        return parse_json(read_bytes(path))
+        return read_bytes(path, limit)
     except OSError as error:
         raise DataError(path, f"cannot be read: {error.strerror or error}") from None
+
+
+def parse_object(text: bytes, path: Path, line: int | None = None) -> dict[str, Any]:
+    """Parse a JSON object, the content of a file or one of its lines.
+
+    Raises:
+        DataError: it is not an object, or not JSON within the limits of ``parse_json``.
+    """
+    return _object(_parsed(text, path, line), path, line)
+
+
+def _parsed(text: bytes, path: Path, line: int | None) -> Any:
+    try:
+        return parse_json(text)
     except ValueError as error:
-        raise DataError(path, f"not JSON: {error}") from None
+        raise DataError(path, f"not JSON: {error}", line) from None
+
+
+def _object(content: Any, path: Path, line: int | None) -> dict[str, Any]:
+    if not isinstance(content, dict):
+        raise DataError(path, f"holds {type(content).__name__}; expected a JSON object", line)
+    return content
 
 
 def read_json(path: Path, kind: str) -> dict[str, Any]:
@@ -108,10 +137,9 @@ def without_digest(content: Any, path: Path, kind: str, name: str, line: int | N
     Raises:
         DataError: it is not an object, or does not have the digest that it states.
     """
-    if not isinstance(content, dict):
-        raise DataError(path, f"holds {type(content).__name__}; expected a JSON object", line)
-    stated, computed = content.pop(DIGEST, None), content_digest(kind, name, content)
+    tree = _object(content, path, line)
+    stated, computed = tree.pop(DIGEST, None), content_digest(kind, name, tree)
     if stated != computed:
         reason = f"changed since it was written: its content has the SHA-256 {computed}, not {stated!s:.64}"
         raise DataError(path, reason, line)
-    return content
+    return tree

@@ -103,7 +103,7 @@ def progress(description: str, total: int | None, unit: str = "", done: int = 0)
         yield _Lines(description if worker is None else f"{worker}, {description}", total, unit, done).advance
         return
     if worker is not None:
-        yield _nothing
+        yield show_nothing
         return
     columns = (
         TextColumn("{task.description}"),
@@ -129,7 +129,7 @@ def progress_in_worker(name: str) -> Iterator[None]:
         _worker.reset(token)
 
 
-def _nothing(count: int = 1, note: str = "", *, tokens: int = 0, loss: float | None = None) -> None:
+def show_nothing(count: int = 1, note: str = "", *, tokens: int = 0, loss: float | None = None) -> None:
     """Show no progress."""
 
 

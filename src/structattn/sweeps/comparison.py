@@ -84,15 +84,11 @@ def _comparison(
         inside = abs(ours - value.value) <= interval + table.rounding
     trials = 0
     if ours is not None and row is not None:
-        trials = _num_compared(row) if table.statistic == "selected" or spread is None else spread.count
+        selected_from = row.validation.count if row.savings is None else len(row.savings.trials)
+        trials = selected_from if table.statistic == "selected" or spread is None else spread.count
     return PublishedComparison(
         table.source, value.cell, value.value, value.deviation, ours, trials, interval, inside, differences
     )
-
-
-def _num_compared(row: TableRow) -> int:
-    """Return the number of trials of which the selected one is the best."""
-    return row.validation.count if row.savings is None else len(row.savings.trials)
 
 
 def check_claims(claims: Sequence[Claim], cells: Sequence[Cell], rows: Sequence[TableRow]) -> list[ClaimResult]:

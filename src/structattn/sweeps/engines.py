@@ -1,11 +1,11 @@
 """Run jobs in processes on this machine."""
 
 import importlib
-import itertools
 import os
 import signal
 import threading
 import time
+from collections.abc import Hashable
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -34,16 +34,14 @@ class ProcessPoolEngine:
         self.max_jobs = max_jobs
         self._context = start_context()
         self._context.set_forkserver_preload([run_job.__module__])
-        self._job_ids = itertools.count()
-        self._running: dict[int, tuple[BaseProcess, Connection]] = {}
+        self._running: dict[BaseProcess, Connection] = {}
 
-    def start(self, job: Job) -> int:
-        """Start a process for a job and return its id.
+    def start(self, job: Job) -> BaseProcess:
+        """Start a process for a job and return it.
 
         Raises:
             StructattnError: the server process was killed repeatedly.
         """
-        job_id = next(self._job_ids)
         for _ in range(MAX_SERVER_STARTS):
             receiver, sender = self._context.Pipe(duplex=False)
             process = self._context.Process(target=_run_and_send, args=(job, sender), daemon=False)
@@ -55,27 +53,26 @@ class ProcessPoolEngine:
                 continue
             finally:
                 sender.close()
-            self._running[job_id] = process, receiver
-            return job_id
+            self._running[process] = receiver
+            return process
         raise StructattnError(f"the server that starts the workers was killed {MAX_SERVER_STARTS} times")
 
-    def wait(self, timeout: float) -> list[tuple[int, JobResult]]:
-        """Return the ids and results of jobs whose processes have ended."""
-        wait([process.sentinel for process, _ in self._running.values()], timeout)
-        ended = [job_id for job_id, (process, _) in self._running.items() if process.exitcode is not None]
-        return [(job_id, self._result(job_id)) for job_id in ended]
+    def wait(self, timeout: float) -> list[tuple[BaseProcess, JobResult]]:
+        """Return the processes that have ended, and the results of their jobs."""
+        wait([process.sentinel for process in self._running], timeout)
+        return [(process, self._result(process)) for process in list(self._running) if process.exitcode is not None]
 
     def close(self) -> None:
         """Terminate all processes; each saves a checkpoint first."""
-        for process, _ in self._running.values():
+        for process in self._running:
             process.terminate()
-        for process, receiver in self._running.values():
+        for process, receiver in self._running.items():
             process.join()
             receiver.close()
         self._running.clear()
 
-    def _result(self, job_id: int) -> JobResult:
-        process, receiver = self._running.pop(job_id)
+    def _result(self, process: BaseProcess) -> JobResult:
+        receiver = self._running.pop(process)
         try:
             result: JobResult = receiver.recv()
         except EOFError:
@@ -111,22 +108,21 @@ class RayEngine:
         self.max_jobs = max_jobs or int(self._ray.cluster_resources().get("CPU", 1))
         # The scheduler decides from the checkpoints whether to restart a crashed worker, so Ray must not retry.
         self._run_job = self._ray.remote(num_cpus=1, max_retries=0)(run_job)
-        self._job_ids = itertools.count()
-        self._running: dict[Any, int] = {}
+        self._running: list[Any] = []
 
-    def start(self, job: Job) -> int:
-        """Submit a job to Ray and return its id."""
-        job_id = next(self._job_ids)
-        self._running[self._run_job.remote(job)] = job_id
-        return job_id
+    def start(self, job: Job) -> Hashable:
+        """Submit a job to Ray and return the reference to its result."""
+        self._running.append(self._run_job.remote(job))
+        reference: Hashable = self._running[-1]
+        return reference
 
-    def wait(self, timeout: float) -> list[tuple[int, JobResult]]:
-        """Return the ids and results of jobs that have ended."""
+    def wait(self, timeout: float) -> list[tuple[Hashable, JobResult]]:
+        """Return the references and results of jobs that have ended."""
         if not self._running:
             time.sleep(timeout)
             return []
-        ended, _ = self._ray.wait(list(self._running), num_returns=1, timeout=timeout)
-        return [(self._running.pop(reference), self._result(reference)) for reference in ended]
+        ended, self._running = self._ray.wait(self._running, num_returns=1, timeout=timeout)
+        return [(reference, self._result(reference)) for reference in ended]
 
     def close(self) -> None:
         """Cancel all running jobs; a Ray that was started on this machine is stopped."""
@@ -164,16 +160,16 @@ class SlurmEngine:
         self.max_jobs = max_jobs
         self._executor = submitit.AutoExecutor(folder=logs, cluster=cluster)
         self._executor.update_parameters(**{"name": "structattn", "cpus_per_task": 1, "timeout_min": 240, **parameters})
-        self._job_ids = itertools.count()
-        self._running: dict[int, Any] = {}
+        self._running: dict[str, Any] = {}
 
-    def start(self, job: Job) -> int:
-        """Submit a job and return its id."""
-        job_id = next(self._job_ids)
-        self._running[job_id] = self._executor.submit(run_job_until_time_limit, job)
+    def start(self, job: Job) -> str:
+        """Submit a job and return its id in SLURM."""
+        submission = self._executor.submit(run_job_until_time_limit, job)
+        job_id: str = submission.job_id
+        self._running[job_id] = submission
         return job_id
 
-    def wait(self, timeout: float) -> list[tuple[int, JobResult]]:
+    def wait(self, timeout: float) -> list[tuple[str, JobResult]]:
         """Return the ids and results of jobs that have ended."""
         time.sleep(timeout)
         ended = [job_id for job_id, submission in self._running.items() if submission.done()]

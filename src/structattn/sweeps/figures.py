@@ -68,9 +68,10 @@ def _cell_plots(
         translated = [each for each in shown if hypotheses_path(each[1], figure.split).exists()]
         return _differences(figure, base, translated, name)
     explained = [_explained(folder, figure.split, _label(row)) for row, folder in shown]
-    return (
-        _dependencies(figure, explained, name) if isinstance(figure, Dependencies) else _maps(explained, figure, name)
-    )
+    if isinstance(figure, StackMaps):
+        return _maps(explained, figure, name)
+    plot = dependency_plot(explained, file_name(name, figure.kind))
+    return [] if plot is None else [replace(plot, caption=figure.caption)]
 
 
 def _label(row: TableRow) -> str:
@@ -90,11 +91,6 @@ def _located(folder: Path, split: str, label: str) -> Run:
     if not analysis_path(folder, f"{split}-attention").exists():
         write_locality(open_run(folder), split)
     return read_run(folder, label)
-
-
-def _dependencies(figure: Dependencies, runs: Sequence[RecordedRun], name: str) -> list[Plot]:
-    plot = dependency_plot(runs, file_name(name, figure.kind))
-    return [] if plot is None else [replace(plot, caption=figure.caption)]
 
 
 def _maps(runs: Sequence[RecordedRun], figure: StackMaps, name: str) -> list[Plot]:
@@ -177,13 +173,9 @@ def _panels(figure: Curves, rows: Sequence[TableRow], results: Sequence[TrialRes
 
 def _points(figure: Curves, row: TableRow, outcomes: Mapping[str, Outcome]) -> Mapping[Place, Value]:
     if figure.x_axis not in _NUMERIC:
-        return _by_axis(figure, row)
+        score = row_score(row, figure)
+        return {} if score is None else {row.cell[figure.x_axis]: (score, _interval(figure, row))}
     return _NUMERIC[figure.x_axis](figure, outcomes[row.selected]) if row.selected in outcomes else {}
-
-
-def _by_axis(figure: Curves, row: TableRow) -> dict[Place, Value]:
-    score = row_score(row, figure)
-    return {} if score is None else {row.cell[figure.x_axis]: (score, _interval(figure, row))}
 
 
 def _by_length(figure: Curves, outcome: Outcome) -> dict[Place, Value]:

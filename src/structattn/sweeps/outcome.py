@@ -10,7 +10,7 @@ from structattn.runs.folder import RunFolder
 from structattn.runs.selection import best_update, best_updates, verified_events
 from structattn.runs.store import checkpoint_path, checkpoint_updates
 from structattn.settings.published import BLIMP, CHUNKING, CONTRASTIVE, NEIGHBOURS, PARSING
-from structattn.settings.training import Budget, TrainingSettings
+from structattn.settings.training import Budget, TrainingSettings, Unit
 from structattn.support.errors import StructattnError
 from structattn.support.json_files import read_json
 from structattn.sweeps.trials import Trial
@@ -53,10 +53,9 @@ class Outcome:
         scores, analyses = {**self.scores, **other.scores}, {**self.analyses, **other.analyses}
         return replace(self, scores=scores, analyses=analyses)
 
-    def trained_within(self, budget: Budget) -> int:
-        """Return how much of a budget the run has used."""
-        used = budget.count if self.end is None else self.end[budget.unit.removesuffix("s")]
-        return min(budget.count, int(used))
+    def trained(self, unit: Unit) -> int | None:
+        """Return how many epochs or updates the run was trained for; None if it has not ended."""
+        return None if self.end is None else int(self.end[unit.removesuffix("s")])
 
     def validations_within(self, budget: Budget) -> list[Event]:
         """Return the validation events of the first epochs or updates."""

@@ -183,7 +183,7 @@ def _compare(folder: SweepFolder, trials: Sequence[Trial], budget: Budget) -> di
         best = None if outcome is None else best_validation(outcome.validations_within(budget))
         if outcome is not None and best is not None:
             by_bleu, score = best.get("bleu"), validation_score(best)
-            compared = Compared(score, outcome.trained_within(budget))
+            compared = Compared(score, min(budget.count, outcome.trained(budget.unit) or budget.count))
             ranked.append((score if by_bleu is None else -by_bleu, trial.name, compared))
     ranked.sort(key=lambda each: each[0])
     return {name: compared for _, name, compared in ranked}

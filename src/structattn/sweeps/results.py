@@ -31,7 +31,6 @@ from structattn.sweeps.table import (
     TableRow,
     TrialTraining,
     describe_savings,
-    rows_to_json,
     sacrebleu_signatures,
     table_rows,
 )
@@ -114,7 +113,7 @@ def write_sweep_results(path: Path, command: str, sweep: SweepSettings, results:
         "version": __version__,
         "trials_ended": len(results.ended),
         "trials": results.trials,
-        "rows": rows_to_json(results.rows),
+        "rows": [asdict(row) for row in results.rows],
         "signatures": list(results.signatures),
         "comparisons": [asdict(comparison) for comparison in results.comparisons],
         "claims": [asdict(claim) for claim in results.claims],

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -22,10 +22,10 @@ class Engine(Protocol):
     max_jobs: int
     """The number of jobs to run at once."""
 
-    def start(self, job: Job) -> int:
+    def start(self, job: Job) -> Hashable:
         """Start a job in its own worker and return a job id."""
 
-    def wait(self, timeout: float) -> list[tuple[int, JobResult]]:
+    def wait(self, timeout: float) -> Sequence[tuple[Hashable, JobResult]]:
         """Return the ids and results of jobs that have ended, after waiting at most ``timeout`` seconds for one."""
 
     def close(self) -> None:
@@ -47,7 +47,7 @@ class SweepStatus:
     """
 
     waiting: deque[Job]
-    running: dict[int, Job] = field(default_factory=dict)
+    running: dict[Hashable, Job] = field(default_factory=dict)
     done: list[Job] = field(default_factory=list)
     failed: list[tuple[Job, str]] = field(default_factory=list)
     delayed: list[tuple[float, Job]] = field(default_factory=list)
@@ -96,7 +96,9 @@ def run_jobs(
     try:
         while status.waiting or status.running or status.delayed:
             check()
-            _requeue_delayed(status)
+            now = time.monotonic()
+            status.waiting.extend(job for due, job in status.delayed if due <= now)
+            status.delayed = [(due, job) for due, job in status.delayed if due > now]
             while status.waiting and len(status.running) < engine.max_jobs:
                 job = status.waiting.popleft()
                 status.running[engine.start(job)] = job
@@ -109,12 +111,6 @@ def run_jobs(
     finally:
         engine.close()
     return status
-
-
-def _requeue_delayed(status: SweepStatus) -> None:
-    now = time.monotonic()
-    status.waiting.extend(job for due, job in status.delayed if due <= now)
-    status.delayed = [(due, job) for due, job in status.delayed if due > now]
 
 
 def _record_result(status: SweepStatus, job: Job, result: JobResult) -> None:

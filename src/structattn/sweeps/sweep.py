@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from structattn.settings.sweep import SweepSettings
@@ -17,7 +18,7 @@ from structattn.sweeps.data_preparation import require_same_prepared_sources
 from structattn.sweeps.outcome import TrialResult
 from structattn.sweeps.plan import Bracket, Plan, going_on, is_unfinished
 from structattn.sweeps.scheduler import Engine, NextJobs, SweepStatus, no_more_jobs, run_jobs
-from structattn.sweeps.table import TableRow, rows_to_json, select_best, table_rows
+from structattn.sweeps.table import TableRow, select_best, table_rows
 from structattn.sweeps.trials import Trial, make_trials
 from structattn.sweeps.worker import Job, SweepFolder
 from structattn.training.run import StopRequested, stop_on_signals
@@ -87,7 +88,7 @@ def run_sweep(
             raise Interrupted(f"{path}: {request}; run the same command again to resume") from None
         brackets = plan.brackets()
         rows = table_rows(read_results(folder, brackets), brackets, sweep.splits_of_selected)
-        write_atomically(folder.table, json.dumps(rows_to_json(rows), indent=1) + "\n")
+        write_atomically(folder.table, json.dumps([asdict(row) for row in rows], indent=1) + "\n")
     if failed:
         raise _failure(path, failed, len(trials))
     return rows

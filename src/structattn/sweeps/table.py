@@ -1,7 +1,7 @@
 """The results table of a sweep: the best trial of each cell, and statistics over all its trials."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
@@ -9,7 +9,7 @@ from structattn.metrics.statistics import SampleStatistics, sample_statistics
 from structattn.settings.published import SCORES
 from structattn.settings.training import Unit
 from structattn.sweeps.outcome import Outcome, TrialResult
-from structattn.sweeps.plan import Bracket, Rung
+from structattn.sweeps.plan import Bracket
 from structattn.sweeps.trials import Cell
 
 
@@ -92,30 +92,23 @@ def savings(bracket: Bracket, results: Sequence[TrialResult]) -> Savings:
         results: the results of those that have ended, at least one.
     """
     unit = bracket.rungs[0].budget.unit
-    ended = [_ended(unit, result) for result in results]
-    trials = sorted([*ended, *_stopped(bracket)], key=lambda trial: trial.restart)
-    rungs = [RungStatistics(rung.budget.count, _statistics(rung)) for rung in bracket.rungs]
-    mean = fmean(trial.trained for trial in ended)
-    return Savings(unit, tuple(rungs), tuple(trials), sum(trial.trained for trial in trials), mean * len(trials))
-
-
-def _ended(unit: Unit, result: TrialResult) -> TrialTraining:
-    assert result.outcome.end is not None, "the outcome of a result"
-    trained = result.outcome.end[unit.removesuffix("s")]
-    return TrialTraining(result.trial.name, result.trial.restart, trained, False, result.score)
-
-
-def _statistics(rung: Rung) -> SampleStatistics:
-    return sample_statistics([compared.score for compared in rung.compared.values()])
-
-
-def _stopped(bracket: Bracket) -> list[TrialTraining]:
-    return [
+    ended = [
+        TrialTraining(result.trial.name, result.trial.restart, result.outcome.trained(unit) or 0, False, result.score)
+        for result in results
+    ]
+    stopped = [
         TrialTraining(trial.name, trial.restart, compared.trained, True, compared.score)
         for rung in bracket.rungs
         for trial in rung.stopped
         if (compared := rung.compared.get(trial.name)) is not None
     ]
+    trials = sorted([*ended, *stopped], key=lambda trial: trial.restart)
+    rungs = [
+        RungStatistics(rung.budget.count, sample_statistics([each.score for each in rung.compared.values()]))
+        for rung in bracket.rungs
+    ]
+    mean = fmean(trial.trained for trial in ended)
+    return Savings(unit, tuple(rungs), tuple(trials), sum(trial.trained for trial in trials), mean * len(trials))
 
 
 @dataclass(frozen=True)
@@ -244,8 +237,3 @@ def sacrebleu_signatures(results: Iterable[TrialResult]) -> list[str]:
     """Return the sacrebleu signatures of translation scores; empty if there are none."""
     scores = (scores for result in results for scores in result.outcome.scores.values())
     return sorted({metric["signature"] for each in scores for metric in (each.get("translation") or {}).values()})
-
-
-def rows_to_json(rows: Sequence[TableRow]) -> list[dict[str, Any]]:
-    """Convert rows to values that JSON can hold."""
-    return [asdict(row) for row in rows]

@@ -20,8 +20,7 @@ from structattn.settings.training import Budget, Unit
 from structattn.support.environment import source_commit
 from structattn.support.errors import DataError
 from structattn.support.files import create_folder, exclusive_lock, write_atomically
-from structattn.support.json_files import Shape, check_shape, json_with_digest, without_digest
-from structattn.support.reading import parse_json, read_bytes
+from structattn.support.json_files import Shape, check_shape, content_of, json_with_digest, parse_object, without_digest
 from structattn.sweeps.data_preparation import recorded_sources, require_same_sources
 from structattn.sweeps.outcome import Outcome
 from structattn.sweeps.trials import PREPARE, Trial
@@ -147,28 +146,14 @@ def _read_lines(path: Path) -> Mapping[str, _Line]:
 @lru_cache(maxsize=4)  # a sweep asks for each of its trials
 def _parsed_lines(path: Path, state: tuple[int, ...]) -> Mapping[str, _Line]:
     """Return the lines of a file in a state, which changes whenever the file is written."""
-    try:
-        *texts, rest = read_bytes(path).split(b"\n")
-    except OSError as error:
-        raise DataError(path, f"cannot be read: {error.strerror or error}") from None
+    *texts, rest = content_of(path).split(b"\n")
     if rest:
         _logger.warning("%s:%d: the line is incomplete and is left out", path, len(texts) + 1)
     lines: dict[str, _Line] = {}
     for number, text in enumerate(texts, start=1):
-        line = _parsed_line(path, number, text)
-        name = line.content["trial"]
+        content = parse_object(text, path, number)
+        name = check_shape(_TrialShape, content, path, number)["trial"]
         if name in lines:
             raise DataError(path, f"a second line of the trial {name}, after line {lines[name].number}", number)
-        lines[name] = line
+        lines[name] = _Line(number, f"{text.decode()}\n", without_digest(content, path, _KIND, name, number))
     return lines
-
-
-def _parsed_line(path: Path, number: int, text: bytes) -> _Line:
-    try:
-        content = parse_json(text)
-    except ValueError as error:
-        raise DataError(path, f"not JSON: {error}", number) from None
-    if not isinstance(content, dict):
-        raise DataError(path, f"holds {type(content).__name__}; expected a JSON object", number)
-    name = check_shape(_TrialShape, content, path, number)["trial"]
-    return _Line(number, f"{text.decode()}\n", without_digest(content, path, _KIND, name, number))

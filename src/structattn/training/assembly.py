@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from structattn.runs.checkpoint import Identity, Progress, TrainingState, read_checkpoint
-from structattn.runs.folder import Extension, RunFolder, record_extension, run_digest, settings_digest
+from structattn.runs.checkpoint import Identity, TrainingState, read_checkpoint
+from structattn.runs.folder import RunFolder, record_extension, run_digest, settings_digest
 from structattn.runs.logs import NO_EVENTS, EventLog, NoLog, Timing, events_of, trained_seconds
 from structattn.runs.selection import best_updates
 from structattn.runs.store import CheckpointStore
@@ -19,6 +19,7 @@ from structattn.support.devices import default_device, require_fast
 from structattn.support.errors import CheckpointError
 from structattn.support.files import flush_to_disk
 from structattn.support.progress import progress as progress_bar
+from structattn.support.progress import show_nothing
 from structattn.support.seeds import derived_seed
 from structattn.tasks.model import build_model_for, load_pretrained_weights, pretrained_digests
 from structattn.tasks.position_limits import require_positions_fit
@@ -125,12 +126,16 @@ def open_run(plan: Plan, learner: Learner, stop: StopFlag) -> Iterator[Run]:
     learner = distribute(learner, training)
     progress = first_progress(training) if state is None else state.progress
     order = DataOrder(plan.task, training.gradient_accumulation_steps)
-    extension = None if plan.limits is None else _extension(plan, plan.limits, progress, order, learner.world)
+    extension = None
+    if plan.limits is not None:
+        world = learner.world
+        minutes = world.from_first(trained_seconds(run_dir.timing) / 60 if world.is_first else 0.0)
+        extension = extend(run_dir, plan.settings, plan.limits, progress, order, minutes)
     planned = planned_updates(plan.settings, order)
     training = with_total_steps(training, planned)
     log, saved = NoLog(), None if state is None else progress
     if not learner.world.is_first:
-        yield Run(training, plan.task, learner, order, log, log, store, stop, _no_bar, progress, saved)
+        yield Run(training, plan.task, learner, order, log, log, store, stop, show_nothing, progress, saved)
         return
     store.write_best(progress)
     with ExitStack() as files:
@@ -138,24 +143,15 @@ def open_run(plan: Plan, learner: Learner, stop: StopFlag) -> Iterator[Run]:
         timing = files.enter_context(Timing(run_dir.timing))
         flush_to_disk(run_dir.path)  # the names of the logs and of the folder of checkpoints
         if extension is not None:
-            _begin_extension(plan, extension, events)
+            for difference in extension.differences:
+                logger.warning("%s: will differ from a run trained through: %s", run_dir.path, difference)
+            events.flush_to_disk()  # without an end event
+            record_extension(run_dir, plan.settings, extension)
         threads, processes = torch.get_num_threads(), learner.world.size
         timing.record("start", update=progress.update, threads=threads, processes=processes)
         bar = progress_bar("training", planned, "updates", progress.update)
         advance = files.enter_context(bar)
         yield Run(training, plan.task, learner, order, events, timing, store, stop, advance, progress, saved)
-
-
-def _extension(plan: Plan, limits: dict[str, Any], progress: Progress, order: DataOrder, world: World) -> Extension:
-    minutes = world.from_first(trained_seconds(plan.run_dir.timing) / 60 if world.is_first else 0.0)
-    return extend(plan.run_dir, plan.settings, limits, progress, order, minutes)
-
-
-def _begin_extension(plan: Plan, extension: Extension, events: EventLog) -> None:
-    for difference in extension.differences:
-        logger.warning("%s: will differ from a run trained through: %s", plan.run_dir.path, difference)
-    events.flush_to_disk()  # without an end event
-    record_extension(plan.run_dir, plan.settings, extension)
 
 
 def _newest_state(run_dir: RunFolder, store: CheckpointStore, world: World) -> TrainingState | None:
@@ -170,7 +166,3 @@ def _newest_state(run_dir: RunFolder, store: CheckpointStore, world: World) -> T
     if world.is_first or update < 0:
         return state
     return read_checkpoint(store.folder / str(update), store.identity)
-
-
-def _no_bar(count: int = 1, note: str = "", **values: object) -> None:
-    """Show nothing: the first process shows the progress."""

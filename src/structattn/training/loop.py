@@ -33,42 +33,30 @@ def is_finite(value: object) -> bool:
 @contextmanager
 def record_non_finite(model: torch.nn.Module) -> Iterator[list[str]]:
     """Collect descriptions of all non-finite values within the block, in the order in which they occur."""
-    found: list[str] = []
+    values: list[str] = []
     hooks = [
-        module.register_forward_hook(_hook(f"{name or 'the model'} ({type(module).__name__})", found))
+        module.register_forward_hook(_hook(f"{name or 'the model'} ({type(module).__name__})", values))
         for name, module in model.named_modules()
     ]
     try:
-        yield found
+        yield values
     finally:
         for hook in hooks:
             hook.remove()
 
 
-def _hook(label: str, found: list[str]) -> Callable[..., None]:
+def _hook(label: str, values: list[str]) -> Callable[..., None]:
     def check(module: torch.nn.Module, inputs: object, output: object) -> None:
         if not is_finite(output):
-            found.append(f"the output of {label}")
+            values.append(f"the output of {label}")
         if isinstance(output, Tensor) and output.requires_grad:
             output.register_hook(check_gradient)  # type: ignore[no-untyped-call]  # torch leaves it untyped
 
     def check_gradient(gradient: Tensor) -> None:
         if not is_finite(gradient):
-            found.append(f"the gradient of the output of {label}")
+            values.append(f"the gradient of the output of {label}")
 
     return check
-
-
-def first_not_finite(model: torch.nn.Module, run: Callable[[], object]) -> str | None:
-    """Repeat a step and return a description of the first non-finite value of a module; None if there is none.
-
-    Args:
-        model: the model.
-        run: a forward and backward pass that accumulates gradients.
-    """
-    with record_non_finite(model) as found:
-        run()
-    return found[0] if found else None
 
 
 def first_gradient_not_finite(model: torch.nn.Module) -> str:
@@ -122,8 +110,8 @@ def training_step(learner: Learner, task: Task[BatchT], update: Update[BatchT]) 
         loss_sum, norm = learner.parallel.totals(loss_sum, norm)
     loss, gradient_norm = torch.stack([loss_sum, norm.to(loss_sum.dtype)]).tolist()  # the only synchronisation
     if not (math.isfinite(loss) and math.isfinite(gradient_norm)):
-        found = f"the loss is {loss}, the gradient norm {gradient_norm}"
-        raise _non_finite_error(learner, task, update, generators, found)
+        problem = f"the loss is {loss}, the gradient norm {gradient_norm}"
+        raise _non_finite_error(learner, task, update, generators, problem)
     if update.max_grad_norm is not None and gradient_norm > update.max_grad_norm:
         clip_grads_with_norm_(learner.parameters, update.max_grad_norm, norm)
     for optimizer in learner.optimizers:
@@ -161,16 +149,17 @@ def accumulate_gradients(learner: Learner, task: Task[BatchT], batches: Sequence
 
 
 def _non_finite_error(
-    learner: Learner, task: Task[BatchT], update: Update[BatchT], generators: dict[str, Tensor], found: str
+    learner: Learner, task: Task[BatchT], update: Update[BatchT], generators: dict[str, Tensor], problem: str
 ) -> NonFiniteError:
     """Restore the state before the step, repeat it to find the first module, and restore the state again."""
     set_generator_states(generators, learner.device)
     for optimizer in learner.optimizers:
         optimizer.zero_grad()
-    first = first_not_finite(learner.model, lambda: accumulate_gradients(learner, task, update.batches, update.idle))
+    with record_non_finite(learner.model) as values:
+        accumulate_gradients(learner, task, update.batches, update.idle)
     if learner.parallel is not None:
-        learner.parallel.world.require_first_with(first is not None)
-    first = first or first_gradient_not_finite(learner.model)
+        learner.parallel.world.require_first_with(bool(values))
+    first = values[0] if values else first_gradient_not_finite(learner.model)
     set_generator_states(generators, learner.device)
     for optimizer in learner.optimizers:
         optimizer.zero_grad()
@@ -178,7 +167,7 @@ def _non_finite_error(
     named = ", ".join(str(example) for example in examples[:EXAMPLES_NAMED])
     more = f" and {len(examples) - EXAMPLES_NAMED} more" if len(examples) > EXAMPLES_NAMED else ""
     return NonFiniteError(
-        f"update {update.number} is not finite: {found}; first: {first}; examples {named}{more}; nothing was changed"
+        f"update {update.number} is not finite: {problem}; first: {first}; examples {named}{more}; nothing was changed"
     )
 
 
@@ -196,7 +185,8 @@ def train_until_done(run: Run, pause_after: Budget | None = None) -> str:
     while True:
         run.stop.check()
         reason = reason_to_stop(run.progress, run.settings, run.minutes)
-        if validation_is_due(run.progress, run.settings) or (reason and not_validated(run)):
+        validated = run.progress.last_validation == run.progress.update
+        if validation_is_due(run.progress, run.settings) or (reason and not validated):
             validate(run)
             if run.on_validation is not None:
                 run.on_validation(run)
@@ -209,11 +199,6 @@ def train_until_done(run: Run, pause_after: Budget | None = None) -> str:
             update(run)
             if checkpoint_is_due(run):
                 save(run)
-
-
-def not_validated(run: Run) -> bool:
-    """Return whether the model has changed since the last validation."""
-    return run.progress.last_validation != run.progress.update
 
 
 def update(run: Run) -> None:
@@ -264,19 +249,6 @@ def validate(run: Run) -> None:
         )
     improved = after.improves(run.progress, selection_score(scores.cross_entropy, scores.bleu))
     run.progress = after.after_validation(run.progress, scores, run.settings)
-    record_scores(run, scores, improved)
-    run.timing.record("validation", update=run.progress.update, duration=round(run.timing.seconds - began, 4))
-    run.advance(0, f"validation in epoch {current_epoch(run.progress)}: {_reached(scores)}")
-
-
-def _reached(scores: Scores) -> str:
-    if scores.accuracy is not None:
-        return f"accuracy {scores.accuracy:.2%}"
-    return f"perplexity {scores.perplexity:.5g}" + ("" if scores.bleu is None else f", BLEU {scores.bleu:.2f}")
-
-
-def record_scores(run: Run, scores: Scores, improved: bool) -> None:
-    """Write validation scores to the event log."""
     run.events.write(
         "validation",
         update=run.progress.update,
@@ -288,6 +260,14 @@ def record_scores(run: Run, scores: Scores, improved: bool) -> None:
         **{name: value for name in ("accuracy", "bleu") if (value := getattr(scores, name)) is not None},
         improved=improved,
     )
+    run.timing.record("validation", update=run.progress.update, duration=round(run.timing.seconds - began, 4))
+    run.advance(0, f"validation in epoch {current_epoch(run.progress)}: {_reached(scores)}")
+
+
+def _reached(scores: Scores) -> str:
+    if scores.accuracy is not None:
+        return f"accuracy {scores.accuracy:.2%}"
+    return f"perplexity {scores.perplexity:.5g}" + ("" if scores.bleu is None else f", BLEU {scores.bleu:.2f}")
 
 
 def checkpoint_is_due(run: Run) -> bool:

@@ -1,7 +1,7 @@
 """Optimizers, and schedules of the learning rate and the temperature."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -52,51 +52,27 @@ def with_total_steps(settings: TrainingSettings, planned: int | None) -> Trainin
     return settings.model_copy(update={"schedule": ending})
 
 
-def _warmed_up(settings: EndingSchedule, rate: float, update: int) -> float | None:
-    """Return r · u / w during the warm-up, None after it."""
-    return rate * update / settings.warmup_steps if update < settings.warmup_steps else None
+def ending_rate(settings: EndingSchedule, rate: float, update: int) -> float:
+    """Return r u / w up to w, the end of the warm-up; then r until the decay, r + (e - r) f(x) in it, and e after it.
 
-
-def _between(settings: EndingSchedule, rate: float, part: float) -> float:
-    """Return r + (end - r) · part, where part goes from 0 at the beginning of the decay to 1 at its end."""
-    return rate + (settings.end_learning_rate - rate) * part
-
-
-def linear_rate(settings: LinearSchedule, rate: float, update: int) -> float:
-    """Return r · u / w up to w, the end of the warm-up, then r + (end - r) · (u - w) / (n - w), and end from n on."""
-    assert settings.total_steps is not None, "with_total_steps sets it"
-    warmup = settings.warmup_steps
-    part = min(1.0, (update - warmup) / (settings.total_steps - warmup))
-    warm = _warmed_up(settings, rate, update)
-    return _between(settings, rate, part) if warm is None else warm
-
-
-def cosine_rate(settings: CosineSchedule, rate: float, update: int) -> float:
-    """Return r · u / w up to w, then r + (end - r) · (1 - cos(π (u - w) / (n - w))) / 2, and end from n on.
-
-    Loshchilov & Hutter (2017), without restarts.
-    """
-    assert settings.total_steps is not None, "with_total_steps sets it"
-    warmup = settings.warmup_steps
-    part = min(1.0, (update - warmup) / (settings.total_steps - warmup))
-    warm = _warmed_up(settings, rate, update)
-    return _between(settings, rate, (1 - math.cos(math.pi * part)) / 2) if warm is None else warm
-
-
-def wsd_rate(settings: WsdSchedule, rate: float, update: int) -> float:
-    """Return r · u / w up to w, r until the last d of n updates, then end + (r - end) · f(x), and end from n on.
-
-    x = (u - (n - d)) / d is the part of the decay that is done, f(x) is 1 - x or 1 - sqrt(x). Without ``decay_steps``,
-    d is a fifth of n, rounded up, but not more than n - w.
+    Update k = 0, 1, ..., d - 1 of the decay has x = k / d, so that all updates train. The decay has the d = n - w
+    updates after the warm-up, and f(x) is x (linear) or (1 - cos πx) / 2 (cosine; Loshchilov & Hutter 2017, without
+    restarts). With wsd, it has the last d updates, by default a fifth of n, rounded up, but not more than n - w; there
+    f(x) is x or sqrt(x).
     """
     assert settings.total_steps is not None, "with_total_steps sets it"
     total, warmup = settings.total_steps, settings.warmup_steps
-    decay = settings.decay_steps or min(-(-total // 5), total - warmup)
-    part = min(1.0, max(0.0, (update - (total - decay)) / decay))
-    warm = _warmed_up(settings, rate, update)
-    if warm is not None:
-        return warm
-    return _between(settings, rate, math.sqrt(part) if settings.decay == "sqrt" else part)
+    if update <= warmup:
+        return rate * update / warmup
+    decay = total - warmup
+    if isinstance(settings, WsdSchedule):
+        decay = settings.decay_steps or min(-(-total // 5), decay)
+    part = min(1.0, max(0.0, (update - 1 - (total - decay)) / decay))
+    if isinstance(settings, CosineSchedule):
+        part = (1 - math.cos(math.pi * part)) / 2
+    elif isinstance(settings, WsdSchedule) and settings.decay == "sqrt":
+        part = math.sqrt(part)
+    return rate + (settings.end_learning_rate - rate) * part
 
 
 def warmup_rate(settings: WarmupSchedule, rate: float, update: int) -> float:
@@ -111,10 +87,10 @@ def temperature_of_update(settings: TemperatureSchedule, update: int) -> float:
 
 
 RATES: dict[type[ScheduleSettings], Callable[[Any, float, int], float]] = {
-    CosineSchedule: cosine_rate,
-    LinearSchedule: linear_rate,
+    CosineSchedule: ending_rate,
+    LinearSchedule: ending_rate,
     WarmupSchedule: warmup_rate,
-    WsdSchedule: wsd_rate,
+    WsdSchedule: ending_rate,
 }
 """Schedules that depend on the number u of the update, from 1: functions of settings, rate r and u."""
 
@@ -152,14 +128,14 @@ def build_optimizers(model: nn.Module, settings: OptimizerSettings) -> Optimizer
         SettingsError: Muon, and the model has no matrices in its layers.
     """
     if not isinstance(settings, MuonSettings):
-        return (_BUILDERS[type(settings)](list(model.parameters()), settings, 1.0),)
+        return (_build(model.parameters(), settings),)
     matrices = hidden_matrices(model)
     if not matrices:
         raise SettingsError("training.optimizer.kind: 'muon' is for the matrices of layers; the model has none")
     chosen = {id(matrix) for matrix in matrices}
     others = [parameter for parameter in model.parameters() if id(parameter) not in chosen]
     factor = settings.adamw.learning_rate / settings.learning_rate
-    return _muon(matrices, settings, 1.0), _adamw(others, settings.adamw, factor)
+    return _build(matrices, settings), _build(others, settings.adamw, factor)
 
 
 def hidden_matrices(model: nn.Module) -> list[Tensor]:
@@ -171,77 +147,35 @@ def hidden_matrices(model: nn.Module) -> list[Tensor]:
     return [
         parameter
         for name, parameter in model.named_parameters()
-        if parameter.ndim == 2 and _is_weight(name) and id(parameter) not in embeddings
+        if parameter.ndim == 2 and id(parameter) not in embeddings
+        if name.count(".") > 1 and name.rpartition(".")[2].startswith("weight")
     ]
 
 
-def _is_weight(name: str) -> bool:
-    return name.count(".") > 1 and name.rpartition(".")[2].startswith("weight")
+def _build(parameters: Iterable[Tensor], settings: OptimizerSettings, factor: float = 1.0) -> torch.optim.Optimizer:
+    kind, options = _options(settings)
+    group = {"params": list(parameters), "lr": settings.learning_rate, "factor": factor}
+    optimizer: torch.optim.Optimizer = kind([group], weight_decay=settings.weight_decay, **options)
+    return optimizer
 
 
-def _group(parameters: Sequence[Tensor], learning_rate: float, factor: float) -> list[dict[str, Any]]:
-    return [{"params": list(parameters), "lr": learning_rate, "factor": factor}]
-
-
-def _adamw(parameters: Sequence[Tensor], settings: AdamWSettings, factor: float) -> torch.optim.Optimizer:
-    """Return AdamW; its kernels work element by element, so that no sum depends on the number of threads."""
-    return torch.optim.AdamW(
-        _group(parameters, settings.learning_rate, factor),
-        betas=settings.betas,
-        eps=settings.epsilon,
-        weight_decay=settings.weight_decay,
-        fused=True,
-    )
-
-
-def _sgd(parameters: Sequence[Tensor], settings: SgdSettings, factor: float) -> torch.optim.Optimizer:
-    return torch.optim.SGD(
-        _group(parameters, settings.learning_rate, factor),
-        momentum=settings.momentum,
-        dampening=settings.dampening,
-        nesterov=settings.nesterov,
-        weight_decay=settings.weight_decay,
-    )
-
-
-def _rmsprop(parameters: Sequence[Tensor], settings: RmspropSettings, factor: float) -> torch.optim.Optimizer:
-    return torch.optim.RMSprop(
-        _group(parameters, settings.learning_rate, factor),
-        alpha=settings.alpha,
-        eps=settings.epsilon,
-        momentum=settings.momentum,
-        centered=settings.centered,
-        weight_decay=settings.weight_decay,
-    )
-
-
-def _adafactor(parameters: Sequence[Tensor], settings: AdafactorSettings, factor: float) -> torch.optim.Optimizer:
-    return torch.optim.Adafactor(
-        _group(parameters, settings.learning_rate, factor),
-        beta2_decay=settings.beta2_decay,
-        eps=settings.epsilon,
-        d=settings.clip_threshold,
-        weight_decay=settings.weight_decay,
-    )
-
-
-def _muon(parameters: Sequence[Tensor], settings: MuonSettings, factor: float) -> torch.optim.Optimizer:
-    return torch.optim.Muon(
-        _group(parameters, settings.learning_rate, factor),
-        momentum=settings.momentum,
-        nesterov=settings.nesterov,
-        ns_steps=settings.newton_schulz_steps,
-        adjust_lr_fn=settings.adjust_learning_rate,
-        weight_decay=settings.weight_decay,
-    )
-
-
-_BUILDERS: Mapping[type, Callable[[Sequence[Tensor], Any, float], torch.optim.Optimizer]] = {
-    AdamWSettings: _adamw,
-    SgdSettings: _sgd,
-    RmspropSettings: _rmsprop,
-    AdafactorSettings: _adafactor,
-}
+def _options(settings: OptimizerSettings) -> tuple[Callable[..., torch.optim.Optimizer], dict[str, Any]]:
+    """Return torch's optimizer and its own options."""
+    match settings:
+        case AdamWSettings():  # the fused kernels work element by element: no sum depends on the number of threads
+            return torch.optim.AdamW, {"betas": settings.betas, "eps": settings.epsilon, "fused": True}
+        case SgdSettings():
+            return torch.optim.SGD, settings.model_dump(include={"momentum", "dampening", "nesterov"})
+        case RmspropSettings():
+            own = settings.model_dump(include={"alpha", "momentum", "centered"})
+            return torch.optim.RMSprop, {"eps": settings.epsilon, **own}
+        case AdafactorSettings():
+            own = {"beta2_decay": settings.beta2_decay, "eps": settings.epsilon, "d": settings.clip_threshold}
+            return torch.optim.Adafactor, own
+        case MuonSettings():
+            own = settings.model_dump(include={"momentum", "nesterov"})
+            steps, adjust = settings.newton_schulz_steps, settings.adjust_learning_rate
+            return torch.optim.Muon, {"ns_steps": steps, "adjust_lr_fn": adjust, **own}
 
 
 def expected_state(optimizer: torch.optim.Optimizer, parameter: Tensor) -> dict[str, Tensor]:

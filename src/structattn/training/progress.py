@@ -86,11 +86,6 @@ def rate_of_update(settings: ScheduleSettings, state: ScheduleState, update: int
     return state.learning_rate if formula is None else formula(settings, state.learning_rate, update)
 
 
-def in_curriculum(progress: Progress, settings: TrainingSettings) -> bool:
-    """Return whether the last update was in a stage of the curriculum."""
-    return bool(settings.curriculum) and current_epoch(progress) <= sum(stage.epochs for stage in settings.curriculum)
-
-
 def improves(progress: Progress, score: float) -> bool:
     """Return whether a validation score is strictly better than all previous ones."""
     return progress.best_score is None or score < progress.best_score
@@ -102,7 +97,9 @@ def after_validation(progress: Progress, scores: Scores, settings: TrainingSetti
     One in a stage of the curriculum does not count against the patience of early stopping and of the plateau schedule:
     a model that has only seen short sequences need not improve on all of them.
     """
-    patient, every = in_curriculum(progress, settings), settings.validate_every
+    in_curriculum = current_epoch(progress) <= sum(stage.epochs for stage in settings.curriculum)
+    patient = bool(settings.curriculum) and in_curriculum
+    every = settings.validate_every
     # What an update has beyond a multiple counts: otherwise validations would drift from the ends of epochs.
     examples = progress.examples_since_validation % every.examples if isinstance(every, EveryExamples) else 0
     schedule = schedule_after_validation(settings.schedule, progress.schedule, scores.perplexity, patient)

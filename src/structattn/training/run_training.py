@@ -126,7 +126,10 @@ def train(
 
 def _train_together(world: World, settings: RunSettings, folder: RunFolder, start: Start) -> TrainingSummary:
     # Check everything before creating any file; check again under the lock, because the folder may have changed.
-    plan = None if can_resume(folder, settings, start) else _plan_new_run(folder, settings, start)
+    plan = None
+    if not can_resume(folder, settings, start):
+        require_empty_folder(folder)
+        plan = make_plan(folder, settings, start.initial_run)
     world.barrier()  # the first process writes only after all have checked
     with explain_disk_full(folder), _locked(folder, world), stop_on_signals(world) as stop:
         resuming = bool(world.from_first(world.is_first and can_resume(folder, settings, start)))
@@ -170,11 +173,6 @@ def _flush_what_a_killed_process_wrote(run_dir: RunFolder) -> None:
         flush_to_disk(run_dir.checkpoints)  # one that a new best.json may name; one renamed to be removed
     if run_dir.events.exists():
         flush_to_disk(run_dir.events)  # the end of the run
-
-
-def _plan_new_run(run_dir: RunFolder, settings: RunSettings, start: Start) -> Plan:
-    require_empty_folder(run_dir)
-    return make_plan(run_dir, settings, start.initial_run)
 
 
 def _train(plan: Plan, resuming: bool, stop: StopFlag, world: World, start: Start) -> TrainingSummary:
