@@ -30,8 +30,8 @@ def _of_topic(name: str) -> Callable[..., Any]:
 
 
 _evaluate = _of_topic("language_modeling.evaluate.language_modeling_scores")
-_explainer = _of_topic("language_modeling.explain.TextExplainer")
-_scorer = _of_topic("language_modeling.text_scorer.make_text_scorer")
+_explainer = _of_topic("language_modeling.predict.TextExplainer")
+_scorer = _of_topic("language_modeling.predict.make_text_scorer")
 _generator = _of_topic("language_modeling.generator.make_generator")
 
 
@@ -76,7 +76,7 @@ def _transduction(models: Sequence[str]) -> TaskKind:
         tuple(models),
         _of_topic("transductions.task.transduction_task"),
         evaluate=_of_topic("transductions.evaluate.transduction_scores"),
-        explainer=_of_topic("transductions.explain.TransductionExplainer"),
+        explainer=_of_topic("transductions.predict.TransductionExplainer"),
         predictor=_of_topic("transductions.predict.TransductionPredictor"),
     )
 
@@ -86,7 +86,7 @@ TASKS: Mapping[str, TaskKind] = MappingProxyType(
         "formal_language": TaskKind(
             _CAUSAL,
             _of_topic("language_modeling.task.formal_language_task"),
-            evaluate=_of_topic("formal_languages.evaluate.formal_language_scores"),
+            evaluate=_of_topic("formal_languages.predict.formal_language_scores"),
             generator=_of_topic("formal_languages.predict.make_generator"),
         ),
         "language_modeling": TaskKind(
@@ -98,7 +98,7 @@ TASKS: Mapping[str, TaskKind] = MappingProxyType(
             _MASKED,
             _of_topic("masked.task.masked_language_modeling_task"),
             evaluate=_of_topic("masked.evaluate.masked_scores"),
-            explainer=_of_topic("masked.explain.MaskedExplainer"),
+            explainer=_of_topic("masked.predict.MaskedExplainer"),
             scorer=_of_topic("masked.predict.MaskedTextScorer"),
         ),
         "masked_transduction": _transduction((*_CAUSAL, *_MASKED)),
