@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from structattn.cli.options import Json, overrides_of, run_paths
-from structattn.cli.output import literal, print_json, print_line, print_table
+from structattn.cli.output import literal, numbers_table, print_json, print_line, print_table
 from structattn.support.errors import UsageError
 
 if TYPE_CHECKING:
@@ -75,12 +75,9 @@ def compare(
 
 
 def _print_likelihoods(base: Path, others: Sequence[Path], found: "Sequence[CrossEntropyDifference]") -> None:
-    from rich.table import Table
-
     caption = f"nats per token; 95 % intervals and p by paired bootstrap resampling of {found[0].examples:,} examples"
-    table = Table(caption=caption, caption_justify="left")
-    for heading in ("run", "cross-entropy", "95 % interval", "difference", "95 % interval", "p"):
-        table.add_column(literal(heading), justify="left" if heading == "run" else "right")
+    headings = ["cross-entropy", "95 % interval", "difference", "95 % interval", "p"]
+    table = numbers_table(["run"], headings, caption)
     first = found[0]
     table.add_row(literal(base.name), f"{first.first:.4f}", f"{first.first_lower:.4f} to {first.first_upper:.4f}")
     for other, each in zip(others, found, strict=True):
@@ -91,12 +88,8 @@ def _print_likelihoods(base: Path, others: Sequence[Path], found: "Sequence[Cros
 
 
 def _print_whole(base: Path, other: Path, found: "Mapping[str, PairedDifference]") -> None:
-    from rich.table import Table
-
     signatures = "\n".join(f"{name}: {each.signature}" for name, each in found.items())
-    table = Table(caption=signatures, caption_justify="left")
-    for heading in ("metric", base.name, other.name, "difference", "p"):
-        table.add_column(literal(heading), justify="left" if heading == "metric" else "right")
+    table = numbers_table(["metric"], [base.name, other.name, "difference", "p"], signatures)
     for name, each in found.items():
         scores = (f"{each.first:.2f} ± {each.first_interval:.2f}", f"{each.second:.2f} ± {each.second_interval:.2f}")
         table.add_row(name, *scores, f"{each.second - each.first:+.2f}", f"{each.p:.4f}")
@@ -105,13 +98,10 @@ def _print_whole(base: Path, other: Path, found: "Mapping[str, PairedDifference]
 
 def _print_bins(base: Path, other: Path, found: "Sequence[BinDifference]") -> None:
     """Print one table for each sentence attribute, with bins of equal size."""
-    from rich.table import Table
-
     bins = [each for each in found if each.binning == "equal count"]
     for attribute in dict.fromkeys(each.attribute for each in bins):
-        table = Table(title=f"BLEU by {attribute}", title_justify="left")
-        for heading in ("from", "to", "sentences", base.name, other.name, "difference", "95 % interval"):
-            table.add_column(literal(heading), justify="right")
+        headings = ["from", "to", "sentences", base.name, other.name, "difference", "95 % interval"]
+        table = numbers_table([], headings, title=f"BLEU by {attribute}")
         for each in (each for each in bins if each.attribute == attribute):
             scores = (f"{each.base:.2f}", f"{each.other:.2f}", f"{each.difference:+.2f}")
             interval = f"{each.lower:+.2f} to {each.upper:+.2f}"
