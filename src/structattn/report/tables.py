@@ -175,6 +175,11 @@ def _note(runs: Sequence[Run], splits: Sequence[str]) -> str:
 
 
 FEWEST_EXAMPLES: Final = 30
+OF_TWO_RUNS: Final = (
+    "This holds for these two runs, not for their models: other seeds give other runs. To compare models, train each "
+    "with several seeds; see structattn compare --by model."
+)
+"""What intervals say that come from resampled examples."""
 
 Result = Mapping[str, Any]
 
