@@ -31,7 +31,7 @@ def by_hand(run, split):
     """Place -> layer -> head -> offsets of every pair, from the records."""
     found = {}
     for example in range(len(run.prepared.pairs(split))):
-        for record in layer_records(PairExplainer(run), example_batch(run, split, example, 99)):
+        for record in layer_records(PairExplainer(run), example_batch(run, split, example)):
             if record.actions is None:
                 kind = "cross" if record.sublayer == "cross" else record.side
                 offsets = [int(np.argmax(row)) - i for i, row in enumerate(record.weights) if row.max() > 0]

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from structattn.explorer import searched_text
 from structattn.explorer.head_locality import explain_all_pairs
 from structattn.explorer.recording import receptive_field_records
 from structattn.explorer.recording_files import read_recording
@@ -38,8 +39,8 @@ def places(records):
     return {(record.side, record.layer, record.sublayer, record.head) for record in records}
 
 
-def pair_records(run, split, example, longest):
-    return layer_records(PairExplainer(run), example_batch(run, split, example, longest))
+def pair_records(run, split, example):
+    return layer_records(PairExplainer(run), example_batch(run, split, example))
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -48,7 +49,7 @@ def test_rows_and_columns_are_the_symbols_of_the_sides(translation_run, model):
     pairs, sides = run.prepared.pairs("test"), run.prepared.sides
     source = (*sides.source.decode(pairs[3][0]).split(), "<eos>")
     target = ("<bos>", *sides.target.decode(pairs[3][1]).split())
-    records = pair_records(run, "test", 3, longest=99)
+    records = pair_records(run, "test", 3)
     assert records
     for record in records:
         bottom = ("(bottom)",) * (len(record.sources) - len(source if record.side == "encoder" else target))
@@ -62,7 +63,7 @@ def test_rows_and_columns_are_the_symbols_of_the_sides(translation_run, model):
 
 def test_every_head_of_every_layer_has_its_record(translation_run):
     attention, cross, heads, layers = "attention", "cross", (0, 1), (0, 1)
-    assert places(pair_records(translation_run(), "test", 0, 99)) == {
+    assert places(pair_records(translation_run(), "test", 0)) == {
         (side, layer, sublayer, head)
         for side, sublayer in (("encoder", attention), ("decoder", attention), ("decoder", cross))
         for layer in layers
@@ -71,7 +72,7 @@ def test_every_head_of_every_layer_has_its_record(translation_run):
     one = translation_run(
         encoder={"layers": "2xnone"}, decoder={"layers": "2xnone", "cross_attention": "none.softmax-1"}
     )
-    assert places(pair_records(one, "test", 0, 99)) == {("decoder", 1, "cross", None)}
+    assert places(pair_records(one, "test", 0)) == {("decoder", 1, "cross", None)}
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -79,7 +80,7 @@ def test_a_pair_in_a_batch_is_explained_as_alone(translation_run, model):
     run, seen = translation_run(**MODELS[model]), []
     for batch, found in explain_all_pairs(run, "test", batch_tokens=60):
         for row, example in enumerate(batch.examples):
-            alone = pair_records(run, "test", example, 99)
+            alone = pair_records(run, "test", example)
             explanations = [*found.encoder, *found.decoder]
             together = [head for each in explanations for head in each.weights[row].numpy()]
             assert len(alone) == len(together)
@@ -119,7 +120,7 @@ def test_the_records_of_pairs_are_in_one_file(translation_run):
 def test_receptive_fields_of_pairs_are_recorded(translation_run, model):
     run = translation_run(**MODELS[model])
     run.model.train()
-    records = receptive_field_records(run, example_batch(run, "test", 3, 99), 1)
+    records = receptive_field_records(run, example_batch(run, "test", 3), 1)
     assert run.model.training
     assert len(records) == (0 if model == "stacks" else 2)
     source, target = (
@@ -136,13 +137,14 @@ def test_receptive_fields_of_pairs_are_recorded(translation_run, model):
         assert (np.triu(records[0].weights, 1) == 0).all()
 
 
-def test_missing_and_too_long_examples_are_refused(translation_run):
+def test_missing_and_too_long_examples_are_refused(translation_run, monkeypatch):
     run = translation_run()
-    assert len(default_examples(run, "test", 99)) == 24
+    assert len(default_examples(run, "test")) == 24
     with pytest.raises(UsageError, match="no example 24; expected 0 to 23"):
         analyze_run(run, "test", [24])
+    monkeypatch.setattr(searched_text, "MAX_TOKENS", 2)
     with pytest.raises(UsageError, match="at most 2"):
-        pair_records(run, "test", 0, longest=2)
+        pair_records(run, "test", 0)
     with pytest.raises(DataError, match="no split"):
         list(explain_all_pairs(run, "elsewhere"))
 

@@ -2,18 +2,24 @@
 
 import http.client
 import json
+import os
 import random
 import re
+import signal
 import socket
 import subprocess
 import sys
+import time
 import zlib
 from base64 import b64decode
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
+from threading import Event
 
+import anyio
 import numpy as np
 import pytest
+import torch
 
 import structattn
 from structattn.explorer.interventions import ForcedAction, HeadOff
@@ -22,6 +28,7 @@ from structattn.explorer.recording_files import recording_to_json
 
 testclient = pytest.importorskip("starlette.testclient", reason="starlette is not installed; pip install starlette")
 
+from structattn.explorer import server  # noqa: E402  # imports starlette
 from structattn.explorer.requests import MAX_BYTES, RecordRequest  # noqa: E402  # imports starlette
 from structattn.explorer.server import MAX_WAITING, PER_MINUTE, Recorder, explorer_app  # noqa: E402  # imports starlette
 
@@ -37,7 +44,7 @@ def client(run_dir):
 
     def make(kind="formal language"):
         first = RecordRequest(text=TEXT[kind])
-        app = explorer_app(structattn.load(run_dir(kind)), first, TOKEN, PORT, depths=4)
+        app = explorer_app(Recorder(structattn.load(run_dir(kind)), 4), first, TOKEN, PORT)
         return testclient.TestClient(app, base_url=f"http://{HOST}", raise_server_exceptions=False)
 
     return make
@@ -264,6 +271,82 @@ def test_the_command_serves_on_this_computer_only_until_it_is_stopped(served):
         assert raw.recv(100).startswith(b"HTTP/1.1 4")
     process.terminate()
     assert process.wait() == 0
+
+
+def test_recordings_of_clients_that_left_are_cancelled(run_dir, monkeypatch):
+    """The one that is computed, and the one that waits for it; the next is computed as if nothing had been."""
+    recorder, request = Recorder(structattn.load(run_dir("formal language")), 4), RecordRequest(text="()")
+    computed, left, results = Event(), Event(), {}
+
+    def endless(*arguments, **keywords):
+        computed.set()
+        while True:
+            torch.zeros(1)
+
+    async def leave():
+        while not left.is_set():
+            await anyio.sleep(0.01)
+
+    async def ask(name, receive):
+        results[name] = await recorder.record(request, receive)
+
+    async def ask_three():
+        with monkeypatch.context() as patch, anyio.fail_after(60):
+            patch.setattr(server, "record", endless)
+            async with anyio.create_task_group() as group:
+                group.start_soon(ask, "first", leave)
+                await anyio.to_thread.run_sync(computed.wait)
+                group.start_soon(ask, "second", leave)
+                await anyio.sleep(0.1)
+                left.set()
+        await ask("third", anyio.sleep_forever)
+
+    anyio.run(ask_three)
+    assert (results["first"], results["second"]) == (None, None)
+    assert len(results["third"].examples) == 1
+
+
+def test_a_signal_ends_a_recording_within_two_seconds(run_dir):
+    """Even in a function of torch that does not end."""
+    program = (
+        "import time, torch; from structattn.explorer import server; from structattn.cli.main import main\n"
+        "class Slow(server.Recorder):\n"
+        "    def record_now(self, request):\n"
+        "        if request.text == '(())':\n"
+        "            print('computing', flush=True); time.sleep(60)\n"
+        "        return super().record_now(request)\n"
+        "server.Recorder = Slow\n"
+        "main()"
+    )
+    words = [sys.executable, "-c", program, "explore", run_dir("formal language"), "--text", "()", "--serve"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        host, port, token = re.fullmatch(
+            r"http://(127\.0\.0\.1):(\d+)/\?token=([\w-]{32})\n", process.stdout.readline()
+        ).groups()
+        connection = http.client.HTTPConnection(host, int(port))
+        headers = {"x-structattn-token": token, "content-type": "application/json"}
+        with closing(connection):
+            connection.request("POST", "/record", json.dumps({"text": "(())"}), headers)
+            assert process.stdout.readline() == "computing\n"
+            process.send_signal(signal.SIGINT)
+            asked_at = time.monotonic()
+            _, errors = process.communicate(timeout=60)
+        assert time.monotonic() - asked_at < 2 + os.getloadavg()[0]
+        assert (process.returncode, "Traceback" in errors) == (0, False)
+
+
+def test_connections_without_headers_do_not_keep_others_out(served):
+    link, process = served
+    host, port, token = re.fullmatch(r"http://(127\.0\.0\.1):(\d+)/\?token=([\w-]{32})", link).groups()
+    with ExitStack() as stack:
+        begun = [stack.enter_context(socket.create_connection((host, int(port)), timeout=60)) for _ in range(40)]
+        for each in begun:
+            each.sendall(b"GET / HTTP/1.1\r\nHost: ")
+        connection = stack.enter_context(closing(http.client.HTTPConnection(host, int(port))))
+        connection.request("GET", f"/?token={token}")
+        assert connection.getresponse().status == 200
+        assert [each.recv(1) for each in begun] == [b""] * 40  # closed by the server
+    assert process.poll() is None
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import structattn
 from structattn.cli.app import app
 from structattn.explorer.recording_files import read_recorded_runs
 from structattn.report.figure import line_style
+from structattn.report.tables import OF_TWO_RUNS
 from structattn.settings.run import resolve_settings
 from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
 from structattn.tasks.language_modeling.prepare import prepare_language_modeling
@@ -74,3 +75,10 @@ def test_runs_that_predict_other_tokens_are_refused(runs, tmp_path):
     refused = CliRunner().invoke(app, ["compare", str(runs / "one"), str(tmp_path / "run")])
     assert refused.exit_code == 2
     assert "expected the same tokens" in refused.output
+
+
+def test_a_comparison_of_two_runs_says_that_it_is_not_one_of_models(runs):
+    words = ["compare", str(runs / "one"), str(runs / "two"), "--samples", "40"]
+    assert "holds for these two runs, not for their models" in " ".join(CliRunner().invoke(app, words).output.split())
+    page = likelihood_sections([(run, line_style(0)) for run in read_recorded_runs([runs / "one", runs / "two"])])
+    assert OF_TWO_RUNS in page

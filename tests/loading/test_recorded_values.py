@@ -30,7 +30,8 @@ from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepa
 from structattn.tasks.model import build_model_for
 from structattn.text.folders.prepared import open_prepared
 
-ATTENTION, RECURRENT = "structattn.attention.stacks", "structattn.models.recurrent.language_model"
+ATTENTION = "structattn.attention"
+RECURRENT = "structattn.models.recurrent.language_model"
 SIZES = {"d_model": 12, "num_heads": 2, "d_ff": 8}
 DEPTHS, TEXT = 6, "(())()"
 
@@ -96,7 +97,7 @@ def assert_contents(shown, expected: StackContents):
 
 
 def test_superposition_stack(recorded, inputs_of):
-    calls = inputs_of(f"{ATTENTION}.superposition", "superposition_stack_weights")
+    calls = inputs_of(f"{ATTENTION}.superposition_stack", "superposition_stack_weights")
     (shown,) = recorded({"layers": "superposition-4", **SIZES})
     actions = calls[0][0][0].double()
     assert_shown(shown.actions, actions[0])
@@ -139,7 +140,10 @@ RECURRENT_MODEL = {"kind": "lstm", "hidden_size": 6, "stack": "nondeterministic-
 
 @pytest.mark.parametrize(
     ("module", "model"),
-    [(f"{ATTENTION}.nondeterministic", {"layers": "nondeterministic-2-2-3", **SIZES}), (RECURRENT, RECURRENT_MODEL)],
+    [
+        (f"{ATTENTION}.nondeterministic_stack", {"layers": "nondeterministic-2-2-3", **SIZES}),
+        (RECURRENT, RECURRENT_MODEL),
+    ],
     ids=["attention", "recurrent"],
 )
 def test_nondeterministic_stack(recorded, inputs_of, module, model):
@@ -184,7 +188,7 @@ def stacks_after_each_step(push, replace, pop):
 
 
 def test_the_contents_shown_of_a_short_text_are_those_of_all_its_stacks(recorded, inputs_of):
-    calls = inputs_of(f"{ATTENTION}.nondeterministic", "nondeterministic_stack_weights")
+    calls = inputs_of(f"{ATTENTION}.nondeterministic_stack", "nondeterministic_stack_weights")
     (shown,) = recorded({"layers": "nondeterministic-2-2-3", **SIZES}, text="()")
     transitions = [x[0].double() for x in calls[0][0]]
     after = stacks_after_each_step(*transitions)

@@ -182,8 +182,8 @@ def test_a_file_that_is_no_recording_is_refused(recorded, tmp_path):
         return {"examples": [example | {"records": [stack | changes]}, other]}
 
     for change, message in [
-        ({"arrays": []}, "is no recording: IndexError"),
-        ({"arrays": ["AAAA"] * len(content["arrays"])}, "is no recording: error"),
+        ({"arrays": []}, "examples.0.surprisal: Value error, there are 0 arrays; expected array 0"),
+        ({"arrays": ["AAAA"] * len(content["arrays"])}, "array 0: Error -3 while decompressing data"),
         ({"examples": [{}]}, "examples.0.tokens: Field required"),
         ({"examples": [example | {"predicted": []}]}, "expected predicted and surprisal for each"),
         (with_record(weights=stack["actions"]), "weights has shape"),

@@ -1,7 +1,11 @@
-"""Files of figures: characters that no installed font has are reported once."""
+"""Files of figures: characters that no installed font has are reported once; a user's settings change nothing."""
 
 import logging
 
+import matplotlib
+from cycler import cycler
+
+from structattn.cli.report_page import write_report
 from structattn.report import figure as figures
 from structattn.report.figure import Plot, figure_style, new_figure, write_files
 
@@ -26,3 +30,24 @@ def test_text_that_the_font_has_is_not_reported(tmp_path, caplog):
     with caplog.at_level(logging.WARNING):
         write_files(plot_of("Straße, Ελλάδα, Россия"), tmp_path)
     assert not caplog.records
+
+
+SETTINGS = {
+    "text.usetex": True,
+    "image.origin": "lower",
+    "savefig.bbox": "tight",
+    "path.sketch": (1, 100, 2),
+    "axes.prop_cycle": cycler(color=["red"]),
+    "axes.facecolor": "black",
+}
+
+
+def test_settings_of_the_user_change_no_figure(make_run, tmp_path):
+    """As a matplotlibrc file in the user's folder sets them."""
+    runs, found = [make_run(epochs=1, per_epoch=3, softmax_layers=())], []
+    for name, settings in (("default", {}), ("changed", SETTINGS)):
+        with matplotlib.rc_context(settings):
+            page = write_report(runs, tmp_path / name)
+        files = sorted(path for path in page.parent.rglob("*") if path.is_file())
+        found.append({str(path.relative_to(page.parent)): path.read_bytes() for path in files})
+    assert found[0] == found[1]

@@ -182,3 +182,27 @@ def test_a_run_folder_may_have_a_name_that_is_not_unicode(write_run, tmp_path, w
     folder = tmp_path / os.fsdecode(b"\xff")
     page = write_report([write_run(folder, name) for name in ("a", "b")] + [write_run(tmp_path, "a")], tmp_path / "out")
     assert r"\udcff" in page.read_text(encoding="utf-8")
+
+
+class KilledError(BaseException):
+    """The end of a process by SIGKILL, or of what it can write by a full disk."""
+
+
+def test_an_interrupted_report_can_be_written_again(make_run, tmp_path, monkeypatch):
+    """Renames of finished files are counted; what a killed process has begun stays where it is."""
+    runs = [make_run(epochs=1, per_epoch=3, softmax_layers=())]
+    whole, replace = write_report(runs, tmp_path / "whole").read_bytes(), Path.replace
+    for survived in (0, 1, 3):
+        left = iter(range(survived))
+
+        def counted(self, target, left=left):
+            if next(left, None) is None:
+                raise KilledError
+            return replace(self, target)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "replace", counted)
+            patch.setattr(Path, "unlink", lambda self, missing_ok=False: None)
+            with pytest.raises(KilledError):
+                write_report(runs, tmp_path / "out")
+    assert write_report(runs, tmp_path / "out").read_bytes() == whole

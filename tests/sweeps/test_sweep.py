@@ -18,7 +18,7 @@ from structattn.loading.evaluate import evaluate
 from structattn.runs.folder import RunFolder
 from structattn.settings.sweep import SweepSettings, load_sweep
 from structattn.support.environment import source_commit
-from structattn.support.errors import DataError, StructattnError
+from structattn.support.errors import DataError, StructattnError, UsageError
 from structattn.support.processes import start_context
 from structattn.sweeps.engines import ProcessPoolEngine
 from structattn.sweeps.outcome import outcome_of_run
@@ -291,3 +291,23 @@ def test_killed_workers_and_controllers_change_nothing(tree, tmp_path, halving):
     assert json.loads((tmp_path / "killed/table.json").read_text()) == json.loads(
         (tmp_path / "quiet/table.json").read_text()
     )
+
+
+def test_the_cells_of_a_sweep_are_compared_over_seeds(tree, run_here, tmp_path):
+    """By cell, and by an axis, in pairs of the same language and seed."""
+    from structattn.cli.compare_groups import compare_groups
+
+    tree["evaluate"] = {"test": "all"}
+    tree["random"] = {}
+    run_here(tree, tmp_path / "sweep")
+    _, cells = compare_groups([tmp_path / "sweep"], None, None, "test")
+    assert [each.name for each in cells] == ["w#w^R, Tf", "w#w^R, Tf+Sup", "Dyck, Tf", "Dyck, Tf+Sup"]
+    assert [each.scores.count for each in cells] == [2] * 4
+    assert [each.difference.pairs for each in cells[1:]] == [2] * 3
+    _, (base, other) = compare_groups([tmp_path / "sweep"], "model", "Tf", "test")
+    means = [each.scores.mean for each in cells]
+    assert base.scores.mean == pytest.approx((means[0] + means[2]) / 2)
+    assert other.difference.pairs == 4
+    assert other.difference.mean == pytest.approx((means[1] + means[3] - means[0] - means[2]) / 2)
+    with pytest.raises(UsageError, match="no such axis; expected one of language, model"):
+        compare_groups([tmp_path / "sweep"], "layers", None, "test")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from structattn.cli.options import Json, overrides_of, run_paths
-from structattn.cli.output import literal, print_json, print_line, print_table
+from structattn.cli.output import literal, numbers_table, print_json, print_line, print_table
 from structattn.support.errors import UsageError
 
 if TYPE_CHECKING:
@@ -20,67 +20,123 @@ def compare(
     runs: Annotated[
         list[str],
         typer.Argument(
-            metavar="BASE RUN... [data=FOLDER]",
+            metavar="BASE RUN... | SWEEP [data=FOLDER]",
             show_default=False,
-            help="Run folder of the base, and runs on the same data; those of translation must be evaluated.",
+            help="Run folder of the base, and runs on the same data, those of translation evaluated; or a sweep.",
         ),
     ],
+    by: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FIELD",
+            help="Compare groups of runs that agree in a field of their settings, such as model, or in an axis of a "
+            "sweep, over their seeds.  [default for sweeps: the cells]",
+        ),
+    ] = None,
+    base_group: Annotated[
+        str | None, typer.Option("--base", metavar="NAME", help="Group that is the base.  [default: the first]")
+    ] = None,
     split: Annotated[str, typer.Option(metavar="NAME", help="Split on which they are compared.")] = "test",
     samples: Annotated[int, typer.Option(min=40, metavar="N", help="Number of bootstrap samples.")] = 1000,
     json: Json = False,
 ) -> None:
-    """Compare runs with a base run: 95 % intervals and a paired bootstrap test.
+    """Compare runs with a base run, or groups of runs over their seeds, with 95 % intervals.
 
     Translation: BLEU, chrF2 and TER, and differences in BLEU by reference length and by the off-diagonality of the
-    base's attention. Language models: cross-entropy, of the same tokens. The results are stored in the run folders and
-    appear in reports.
+    base's attention. Language models: cross-entropy, of the same tokens. Examples are resampled (paired bootstrap), so
+    intervals and p hold for these runs, not for their models; they are stored in the run folders and appear in reports.
+
+    Groups, of any task: the mean over seeds of the main score that evaluate has written, and its difference from that
+    of the base, in pairs where seeds are shared.
 
     Examples:
         structattn compare runs/plain runs/stack --split valid
+        structattn compare runs/* --by model
+        structattn compare runs/sweep --base nondeterministic
     """
-    from structattn.loading.compare import compare_likelihoods
-    from structattn.report.tables import different_ends, few_examples
-    from structattn.runs.folder import existing_run
-    from structattn.tasks.translation.compare import compare_runs, compare_runs_by_bin, write_comparison
+    from structattn.sweeps.results import is_sweep
 
-    base, *others = run_paths(runs)
-    data, changes = overrides_of(runs)
-    if not others or changes:
+    paths, (data, changes) = run_paths(runs), overrides_of(runs)
+    if by is not None or base_group is not None or any(map(is_sweep, paths)):
+        if data is not None or changes:
+            raise UsageError("groups are compared by the scores that evaluate has written; expected no settings")
+        _compare_groups(paths, by, base_group, split, json)
+        return
+    if len(paths) < 2 or changes:
         raise UsageError("expected a base run and runs to compare with it, and of settings data=FOLDER alone")
+    _compare_runs(paths[0], paths[1:], split, samples, data, json)
+
+
+def _compare_groups(paths: Sequence[Path], by: str | None, base: str | None, split: str, json: bool) -> None:
+    from structattn.cli.compare_groups import compare_groups, print_groups
+
+    score, groups = compare_groups(paths, by, base, split)
+    if json:
+        print_json({"split": split, "score": score.path, "groups": groups})
+    else:
+        print_groups(score, split, groups)
+
+
+def _compare_runs(base: Path, others: Sequence[Path], split: str, samples: int, data: Path | None, json: bool) -> None:
+    from structattn.report.tables import different_ends
+    from structattn.runs.folder import existing_run
+
     warning = different_ends({str(run): existing_run(run).read_card()["result"] for run in (base, *others)})
     if warning:
         print_line(f"warning: {warning}", error=True)
-    if existing_run(base).read_settings().task != "translation":
-        differences = compare_likelihoods(base, others, split, samples, data)
-        if json:
-            pairs = zip(others, differences, strict=True)
-            print_json([{"base": base, "other": other, "split": split, "likelihood": each} for other, each in pairs])
-        else:
-            _print_likelihoods(base, others, differences)
-        caution = few_examples(differences[0].examples)
-        if caution:
-            print_line(f"warning: {caution}", error=True)
-        return
-    found = []
+    tasks = {run: existing_run(run).read_settings().task for run in (base, *others)}
+    if tasks[base] == "translation":
+        if unlike := [run for run in others if tasks[run] != "translation"]:
+            raise UsageError(
+                f"{unlike[0]}: has task {tasks[unlike[0]]!r}; expected all runs to have language_modeling, or all translation"
+            )
+        _compare_translations(base, others, split, samples, data, json)
+    else:
+        _compare_language_models(base, others, split, samples, data, json)
+
+
+def _compare_language_models(
+    base: Path, others: Sequence[Path], split: str, samples: int, data: Path | None, json: bool
+) -> None:
+    from structattn.loading.compare import compare_likelihoods
+    from structattn.report.tables import few_examples
+
+    differences = compare_likelihoods(base, others, split, samples, data)
+    if json:
+        pairs = zip(others, differences, strict=True)
+        print_json([{"base": base, "other": other, "split": split, "likelihood": each} for other, each in pairs])
+    else:
+        _print_likelihoods(base, others, differences)
+    caution = few_examples(differences[0].examples)
+    if caution:
+        print_line(f"warning: {caution}", error=True)
+
+
+def _compare_translations(
+    base: Path, others: Sequence[Path], split: str, samples: int, data: Path | None, json: bool
+) -> None:
+    from structattn.tasks.translation.compare import compare_runs, compare_runs_by_bin, write_comparison
+
+    comparisons = []
     for other in others:
         whole = compare_runs(base, other, split, samples, data)
         bins = compare_runs_by_bin(base, other, split, samples, data)
         write_comparison(base, other, split, whole, bins)
-        found.append({"base": base, "other": other, "split": split, "metrics": whole, "bins": bins})
+        comparisons.append({"base": base, "other": other, "split": split, "metrics": whole, "bins": bins})
         if not json:
             _print_whole(base, other, whole)
             _print_bins(base, other, bins)
     if json:
-        print_json(found)
+        print_json(comparisons)
 
 
 def _print_likelihoods(base: Path, others: Sequence[Path], found: "Sequence[CrossEntropyDifference]") -> None:
-    from rich.table import Table
+    from structattn.report.tables import OF_TWO_RUNS
 
-    caption = f"nats per token; 95 % intervals and p by paired bootstrap resampling of {found[0].examples:,} examples"
-    table = Table(caption=caption, caption_justify="left")
-    for heading in ("run", "cross-entropy", "95 % interval", "difference", "95 % interval", "p"):
-        table.add_column(literal(heading), justify="left" if heading == "run" else "right")
+    resampled = f"95 % intervals and p by paired bootstrap resampling of {found[0].examples:,} examples"
+    caption = f"nats per token; {resampled}. {OF_TWO_RUNS}"
+    headings = ["cross-entropy", "95 % interval", "difference", "95 % interval", "p"]
+    table = numbers_table(["run"], headings, caption)
     first = found[0]
     table.add_row(literal(base.name), f"{first.first:.4f}", f"{first.first_lower:.4f} to {first.first_upper:.4f}")
     for other, each in zip(others, found, strict=True):
@@ -91,12 +147,10 @@ def _print_likelihoods(base: Path, others: Sequence[Path], found: "Sequence[Cros
 
 
 def _print_whole(base: Path, other: Path, found: "Mapping[str, PairedDifference]") -> None:
-    from rich.table import Table
+    from structattn.report.tables import OF_TWO_RUNS
 
     signatures = "\n".join(f"{name}: {each.signature}" for name, each in found.items())
-    table = Table(caption=signatures, caption_justify="left")
-    for heading in ("metric", base.name, other.name, "difference", "p"):
-        table.add_column(literal(heading), justify="left" if heading == "metric" else "right")
+    table = numbers_table(["metric"], [base.name, other.name, "difference", "p"], f"{signatures}\n{OF_TWO_RUNS}")
     for name, each in found.items():
         scores = (f"{each.first:.2f} ± {each.first_interval:.2f}", f"{each.second:.2f} ± {each.second_interval:.2f}")
         table.add_row(name, *scores, f"{each.second - each.first:+.2f}", f"{each.p:.4f}")
@@ -105,13 +159,10 @@ def _print_whole(base: Path, other: Path, found: "Mapping[str, PairedDifference]
 
 def _print_bins(base: Path, other: Path, found: "Sequence[BinDifference]") -> None:
     """Print one table for each sentence attribute, with bins of equal size."""
-    from rich.table import Table
-
     bins = [each for each in found if each.binning == "equal count"]
     for attribute in dict.fromkeys(each.attribute for each in bins):
-        table = Table(title=f"BLEU by {attribute}", title_justify="left")
-        for heading in ("from", "to", "sentences", base.name, other.name, "difference", "95 % interval"):
-            table.add_column(literal(heading), justify="right")
+        headings = ["from", "to", "sentences", base.name, other.name, "difference", "95 % interval"]
+        table = numbers_table([], headings, title=f"BLEU by {attribute}")
         for each in (each for each in bins if each.attribute == attribute):
             scores = (f"{each.base:.2f}", f"{each.other:.2f}", f"{each.difference:+.2f}")
             interval = f"{each.lower:+.2f} to {each.upper:+.2f}"

@@ -1,42 +1,27 @@
 """``structattn evaluate``: score runs on splits of their data, or on a test suite."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
 from structattn.cli.options import Json, Runs, open_runs, overrides_of
-from structattn.cli.output import literal, print_json, print_line, print_table
+from structattn.cli.output import literal, numbers_table, print_json, print_line, print_table
 from structattn.support.errors import UsageError
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
+    from structattn.loading.trained_run import TrainedRun
     from structattn.tasks.chunking.evaluate import StreamScores
     from structattn.tasks.chunking.metrics import TaggingScores
     from structattn.tasks.parsing.evaluate import ParsingScores
     from structattn.tasks.scores import SplitScores
     from structattn.tasks.translation.contrastive import ContrastiveScores
 
-
-class Suite(StrEnum):
-    """A test suite."""
-
-    blimp = "blimp"
-    contrast = "contrast"
-    chunking = "chunking"
-    trees = "trees"
-
-
-class Marks(StrEnum):
-    """How a corpus writes punctuation marks and contractions."""
-
-    auto = "auto"
-    attached = "attached"
-    separate = "separate"
+Scores = TypeVar("Scores")
+Suite = Literal["blimp", "contrast", "chunking", "trees"]
+Marks = Literal["auto", "attached", "separate"]
 
 
 def evaluate(
@@ -85,17 +70,17 @@ def evaluate(
         raise UsageError(f"--split and --explain are for splits of the data, not for --suite {suite}")
     if file is None:
         raise UsageError(f"--suite {suite} needs --file, the file or folder of the suite")
-    if suite is Suite.blimp:
-        _blimp(runs, file, marks or Marks.auto, json)
-    elif suite is Suite.contrast:
+    if suite == "blimp":
+        _blimp(runs, file, marks or "auto", json)
+    elif suite == "contrast":
         _contrast(runs, file, per_token, json)
-    elif suite is Suite.chunking:
+    elif suite == "chunking":
         _chunking(runs, file, json)
     else:
         _trees(runs, file, json)
 
 
-_SUITE_OF = {"file": None, "marks": Suite.blimp, "per-token": Suite.contrast}  # None: any
+_SUITE_OF = {"file": None, "marks": "blimp", "per-token": "contrast"}  # None: any
 
 
 def _require_fitting_options(suite: Suite | None, given: Mapping[str, object]) -> None:
@@ -151,6 +136,19 @@ def _warn(results: "list[tuple[Path, SplitScores]]") -> None:
         print_line(f"warning: {warning}", error=True)
 
 
+def _score_runs(
+    runs: Sequence[str],
+    score: "Callable[[TrainedRun], Scores]",
+    show: "Callable[[Sequence[tuple[Path, Scores]]], None]",
+    json: bool,
+) -> None:
+    results = [(run.run_dir, score(run)) for run in open_runs(runs)]
+    if json:
+        print_json([{"run": folder, "scores": scores} for folder, scores in results])
+    else:
+        show(results)
+
+
 def _contrast(runs: Sequence[str], file: Path, per_token: bool, json: bool) -> None:
     from structattn.tasks.translation.contrastive import (
         contrastive_negative_log_likelihoods,
@@ -161,23 +159,21 @@ def _contrast(runs: Sequence[str], file: Path, per_token: bool, json: bool) -> N
     from structattn.text.reading import Notices
 
     contrasts = read_contrasts(file, Notices())
-    results = []
-    for run in open_runs(runs):
+
+    def score(run: "TrainedRun") -> "ContrastiveScores":
         nats = contrastive_negative_log_likelihoods(run, contrasts, per_token=per_token)
         scores = contrastive_scores(contrasts, nats, per_token=per_token)
         write_contrastive(run, file.resolve().name.split(".json")[0], scores)
-        results.append((run.run_dir, scores))
-    if json:
-        print_json([{"run": folder, "scores": scores} for folder, scores in results])
-    else:
-        _print_contrasts(results)
+        return scores
+
+    _score_runs(runs, score, _print_contrasts, json)
 
 
-def _print_contrasts(results: "list[tuple[Path, ContrastiveScores]]") -> None:
+def _print_contrasts(results: "Sequence[tuple[Path, ContrastiveScores]]") -> None:
     """Print one row for each type of error, one column for each run."""
     unit = "token" if results[0][1].per_token else "sentence"
     caption = f"accuracy in percent with 95 % interval; log-probabilities per {unit}"
-    table = _table(["type"], ["pairs", *(folder.name for folder, _ in results)], caption)
+    table = numbers_table(["type"], ["pairs", *(folder.name for folder, _ in results)], caption)
     for kind, first in results[0][1].types.items():
         found = [scores.types[kind] for _, scores in results]
         table.add_row(literal(kind), str(first.trials), *(_interval(asdict(each)) for each in found))
@@ -185,12 +181,7 @@ def _print_contrasts(results: "list[tuple[Path, ContrastiveScores]]") -> None:
 
 
 def _chunking(runs: Sequence[str], folder: Path, json: bool) -> None:
-    from structattn.tasks.chunking.evaluate import (
-        majority_scores,
-        probe_chunking,
-        read_chunked_corpus,
-        write_chunking,
-    )
+    from structattn.tasks.chunking.evaluate import majority_scores, probe_chunking, read_chunked_corpus, write_chunking
     from structattn.text.reading import Notices
 
     corpus = read_chunked_corpus(folder, Notices())
@@ -209,7 +200,7 @@ def _chunking(runs: Sequence[str], folder: Path, json: bool) -> None:
 def _print_chunks(baseline: "TaggingScores", results: "Sequence[tuple[Path, Sequence[StreamScores]]]") -> None:
     """Print one row for each stream of each run."""
     headings = ["accuracy", "precision", "recall", "F1"]
-    table = _table(["run", "stream"], headings, "chunks of the test sentences, in percent")
+    table = numbers_table(["run", "stream"], headings, "chunks of the test sentences, in percent")
     rows = [("most frequent chunk tag of each part of speech", "", baseline)]
     rows += [(folder.name, each.stream or "", each.scores) for folder, streams in results for each in streams]
     for name, stream, scores in rows:
@@ -223,27 +214,21 @@ def _trees(runs: Sequence[str], file: Path, json: bool) -> None:
     from structattn.tasks.parsing.evaluate import parsing_scores, write_parsing
     from structattn.tasks.parsing.predict import make_parser
 
-    results = []
-    for run in open_runs(runs):
+    def score(run: "TrainedRun") -> "ParsingScores":
         scores = parsing_scores(make_parser(run), file)
         write_parsing(run, file, scores)
-        results.append((run.run_dir, scores))
-    if json:
-        print_json([{"run": folder, "scores": scores} for folder, scores in results])
-    else:
-        _print_trees(results)
+        return scores
+
+    _score_runs(runs, score, _print_trees, json)
 
 
-def _print_trees(results: "list[tuple[Path, ParsingScores]]") -> None:
+def _print_trees(results: "Sequence[tuple[Path, ParsingScores]]") -> None:
     caption = "brackets in percent; malformed: share of the outputs that were repaired"
     headings = ["precision", "recall", "F1", "exact", "F1, no labels", "malformed"]
-    table = _table(["trees"], headings, caption)
+    table = numbers_table(["trees"], headings, caption)
     baselines = results[0][1]  # the same for all runs
     rows = [(folder.name, scores.scores, f"{scores.malformed:.1%}") for folder, scores in results]
-    rows += [
-        ("right-branching", baselines.right_branching, ""),
-        ("left-branching", baselines.left_branching, ""),
-    ]
+    rows += [("right-branching", baselines.right_branching, ""), ("left-branching", baselines.left_branching, "")]
     for name, scores, malformed in rows:
         found = scores.labelled
         values = (found.precision, found.recall, found.f1, found.exact, scores.unlabelled.f1)
@@ -258,34 +243,33 @@ def _blimp(runs: Sequence[str], file: Path, marks: Marks, json: bool) -> None:
     from structattn.text.reading import Notices
 
     pairs = read_minimal_pairs(file, Notices())
-    separate = None if marks is Marks.auto else marks is Marks.separate
-    results = []
-    for run in open_runs(runs):
+    separate = None if marks == "auto" else marks == "separate"
+
+    def score(run: "TrainedRun") -> Mapping[str, Any]:
         form = WrittenForm.of_corpus(run.prepared.beginning(), run.prepared.vocabulary.symbols, separate)
         scorer = SentenceScorer(run, form)
         scores = blimp_scores(scorer, pairs)
         write_blimp(scorer, scores)
-        results.append((run.run_dir, asdict(scores)))
-    if json:
-        print_json([{"run": folder, "scores": scores} for folder, scores in results])
-    else:
-        _print_pairs([folder.name for folder, _ in results], [scores for _, scores in results])
+        return asdict(scores)
+
+    _score_runs(runs, score, _print_pairs, json)
 
 
-def _print_pairs(names: Sequence[str], results: Sequence[Mapping[str, Any]]) -> None:
+def _print_pairs(results: Sequence[tuple[Path, Mapping[str, Any]]]) -> None:
     """Print the groups of paradigms beside published accuracies, then the paradigms."""
     from structattn.tasks.minimal_pairs.report import PUBLISHED, paradigm_rows, summary_rows
 
+    names, found = [folder.name for folder, _ in results], [scores for _, scores in results]
     published = "Published: Warstadt et al. (2020), table 3, corrected."
-    groups = _table(["group"], [*names, *PUBLISHED], published, padding=0)
-    for row in summary_rows(results):
+    groups = numbers_table(["group"], [*names, *PUBLISHED], published, padding=0)
+    for row in summary_rows(found):
         others = [f"{row.published[system]:.1f}" if system in row.published else "" for system in PUBLISHED]
-        groups.add_row(literal(row.name), *map(_whole, row.runs), *others)
-    paradigms = _table(["paradigm"], names, _PAIRS_CAPTION, padding=0)
-    for phenomenon, rows in paradigm_rows(results).items():
+        groups.add_row(literal(row.name), *(_written(each, {}) for each in row.runs), *others)
+    paradigms = numbers_table(["paradigm"], names, _PAIRS_CAPTION, padding=0)
+    for phenomenon, rows in paradigm_rows(found).items():
         paradigms.add_row(literal(phenomenon), style="bold")
         for row in rows:
-            paradigms.add_row(literal(f"  {row.name}"), *map(_paradigm, row.runs))
+            paradigms.add_row(literal(f"  {row.name}"), *(_written(each, _METHODS) for each in row.runs))
     print_table(groups)
     print_table(paradigms)
 
@@ -298,15 +282,8 @@ _PAIRS_CAPTION = (
 _METHODS = {"one_prefix": "one prefix", "two_prefix": "two prefixes"}
 
 
-def _paradigm(accuracy: Mapping[str, Any] | None) -> str:
-    if accuracy is None:
-        return ""
-    others = [f"{name}: {100 * accuracy[key]['value']:.1f}" for key, name in _METHODS.items() if accuracy[key]]
-    return "\n".join([_whole(accuracy), *others])
-
-
-def _whole(accuracy: Mapping[str, Any] | None) -> str:
-    """Return the accuracy on whole sentences, and that on pairs without unknown words if it differs."""
+def _written(accuracy: Mapping[str, Any] | None, methods: Mapping[str, str]) -> str:
+    """Return the accuracy on whole sentences, that on pairs without unknown words if it differs, and by methods."""
     from structattn.tasks.minimal_pairs.report import known_share
 
     if accuracy is None:
@@ -314,20 +291,9 @@ def _whole(accuracy: Mapping[str, Any] | None) -> str:
     known, lines = accuracy["known"], [_interval(accuracy["sentence"])]
     if known_share(accuracy) < 1:
         lines.append(f"[{100 * known_share(accuracy):.0f} %: {100 * known['value']:.1f}]" if known else "[0 %]")
+    lines += [f"{name}: {100 * accuracy[key]['value']:.1f}" for key, name in methods.items() if accuracy[key]]
     return "\n".join(lines)
 
 
 def _interval(found: Mapping[str, float]) -> str:
     return f"{100 * found['value']:.1f} ({100 * found['lower']:.1f} to {100 * found['upper']:.1f})"
-
-
-def _table(names: Sequence[str], numbers: Sequence[str], caption: str, padding: int = 1) -> "Table":
-    """Return a table with columns of text and columns of numbers."""
-    from rich.table import Table
-
-    table = Table(caption=caption, caption_justify="left", padding=(0, padding))
-    for heading in names:
-        table.add_column(literal(heading), overflow="fold")
-    for heading in numbers:
-        table.add_column(literal(heading), justify="right")
-    return table

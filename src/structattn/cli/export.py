@@ -1,7 +1,6 @@
 """``structattn export``: write a trained model in the format of another library."""
 
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -9,14 +8,7 @@ from structattn.cli.options import open_one_run, split_overrides
 from structattn.cli.output import print_line
 from structattn.support.errors import UsageError
 
-
-class Format(StrEnum):
-    """Formats of export."""
-
-    safetensors = "safetensors"
-    huggingface = "huggingface"
-    onnx = "onnx"
-    ctranslate2 = "ctranslate2"
+Format = Literal["safetensors", "huggingface", "onnx", "ctranslate2"]
 
 
 def export(
@@ -48,5 +40,5 @@ def export(
         raise UsageError(f"{len(paths)} folders; expected RUN FOLDER")
     run, folder = paths
     opened = open_one_run([str(run), *overrides], torch.device("cpu"))
-    export_run(opened, to.value, folder, license_name)
+    export_run(opened, to, folder, license_name)
     print_line(str(folder))

@@ -1,14 +1,14 @@
 """``structattn inspect``: what a run folder says about its run, and which words its embeddings bring together."""
 
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from structattn.cli.options import Json, Runs, open_one_run, overrides_of, run_paths
-from structattn.cli.output import literal, print_json, print_line, print_table
+from structattn.cli.output import literal, numbers_table, print_json, print_line, print_table
 from structattn.support.errors import UsageError
 
 if TYPE_CHECKING:
@@ -20,19 +20,8 @@ if TYPE_CHECKING:
 
 MAX_WORDS = 10_000  # most frequent words that are compared
 
-
-class Side(StrEnum):
-    """The side of a translation run."""
-
-    source = "source"
-    target = "target"
-
-
-class Stream(StrEnum):
-    """The stream of a two-stream model."""
-
-    syntactic = "syntactic"
-    semantic = "semantic"
+Side = Literal["source", "target"]
+Stream = Literal["syntactic", "semantic"]
 
 
 def inspect(
@@ -145,72 +134,53 @@ def _show_embeddings(
     json: bool,
 ) -> None:
     """Print neighbours and their agreement with parts of speech, and write a plot and an export."""
-    from structattn.explorer.word_embeddings import neighbours_of, read_word_tags, tag_agreement, write_agreement
+    from structattn.explorer import word_embeddings as embeddings
     from structattn.loading.word_vectors import word_vectors
-    from structattn.report.embeddings import require_format
+    from structattn.report.embeddings import require_format, write_embedding_plot
 
     (side, stream), (plot, export) = table, files
     if plot is not None:
         require_format(plot)
-    vectors = _chosen(word_vectors(run, None if side is None else side.value, MAX_WORDS, words), stream)
-    tag_of = {} if tags is None else read_word_tags(tags)
-    nearest, agreement = {word: neighbours_of(vectors, word, count) for word in words}, None
+    vectors = _chosen(word_vectors(run, side, MAX_WORDS, words), stream)
+    tag_of = {} if tags is None else embeddings.read_word_tags(tags)
+    nearest = {word: embeddings.neighbours_of(vectors, word, count) for word in words}
+    agreement = {} if tags is None else embeddings.tag_agreement(vectors, tag_of)
     if tags is not None:
-        agreement = tag_agreement(vectors, tag_of)
-        write_agreement(run, (side or Side.source).value, agreement)
+        embeddings.write_agreement(run, side or "source", agreement)
     if json:
-        print_json({"neighbours": _by_stream(nearest), "agreement": agreement and _by_stream({"": agreement})[""]})
+        neighbours = {word: _by_stream(each) for word, each in nearest.items()}
+        print_json({"neighbours": neighbours, "agreement": _by_stream(agreement) if agreement else None})
     else:
         for word, found in nearest.items():
             _print_neighbours(word, found)
-        _print_agreement(agreement or {})
+        _print_agreement(agreement)
     if plot is not None:
-        _plot(plot, vectors, tag_of, run.settings.seed)
+        points = {name: embeddings.t_sne(each, run.settings.seed) for name, each in vectors.streams.items()}
+        write_embedding_plot(plot, points, [tag_of.get(word) for word in vectors.words])
     if export is not None:
-        _export(export, vectors)
+        if len(vectors.streams) > 1:
+            raise UsageError("--export writes one table; expected --stream syntactic or --stream semantic")
+        embeddings.write_word2vec(export, vectors.words, *vectors.streams.values())
     for path in (plot, export):
         if path is not None:
             print_line(str(path), error=json)
 
 
-def _plot(path: Path, vectors: "WordVectors", tag_of: Mapping[str, str], seed: int) -> None:
-    from structattn.explorer.word_embeddings import t_sne
-    from structattn.report.embeddings import write_embedding_plot
-
-    points = {name: t_sne(table, seed) for name, table in vectors.streams.items()}
-    write_embedding_plot(path, points, [tag_of.get(word) for word in vectors.words])
-
-
-def _export(path: Path, vectors: "WordVectors") -> None:
-    from structattn.explorer.word_embeddings import write_word2vec
-
-    if len(vectors.streams) > 1:
-        raise UsageError("--export writes one table; expected --stream syntactic or --stream semantic")
-    write_word2vec(path, vectors.words, *vectors.streams.values())
-
-
 def _chosen(vectors: "WordVectors", stream: Stream | None) -> "WordVectors":
-    from dataclasses import replace
-
     if stream is None:
         return vectors
-    if stream.value not in vectors.streams:
-        raise UsageError(f"--stream {stream.value} is for two-stream models; this one has a single stream")
-    return replace(vectors, streams={stream.value: vectors.streams[stream.value]})
+    if stream not in vectors.streams:
+        raise UsageError(f"--stream {stream} is for two-stream models; this one has a single stream")
+    return replace(vectors, streams={stream: vectors.streams[stream]})
 
 
-def _by_stream(found: "Mapping[str, Mapping[str | None, Any]]") -> dict[str, Any]:
+def _by_stream(streams: Mapping[str | None, Any]) -> Any:
     """Return the same with the streams named; what has a single stream loses that level."""
-    return {
-        name: streams[None] if None in streams else {str(stream): each for stream, each in streams.items()}
-        for name, streams in found.items()
-    }
+    return streams[None] if None in streams else {str(stream): each for stream, each in streams.items()}
 
 
 def _print_neighbours(word: str, found: "Mapping[str | None, Sequence[Neighbour]]") -> None:
-    from rich.table import Table
-
-    table = Table(title=literal(word), title_justify="left")
+    table = numbers_table([], [], title=word)
     for stream in found:
         table.add_column(stream or "word", overflow="fold")
         table.add_column("cosine", justify="right")
@@ -219,7 +189,7 @@ def _print_neighbours(word: str, found: "Mapping[str | None, Sequence[Neighbour]
     print_table(table)
 
 
-def _print_agreement(agreement: "dict[str | None, Agreement]") -> None:
+def _print_agreement(agreement: "Mapping[str | None, Agreement]") -> None:
     for stream, each in agreement.items():
         name = "" if stream is None else f"{stream} stream: "
         print_line(

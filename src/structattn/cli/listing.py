@@ -3,21 +3,15 @@
 import json as json_format
 import sys
 from collections.abc import Mapping
-from enum import StrEnum
 from inspect import getdoc
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import typer
 
 from structattn.cli.options import Json
 from structattn.cli.output import print_json
 
-
-class SettingsKind(StrEnum):
-    """The kind of settings file."""
-
-    run = "run"
-    sweep = "sweep"
+SettingsKind = Literal["run", "sweep"]
 
 
 def _discriminated(union: Any, field: str) -> dict[str, str]:
@@ -81,7 +75,11 @@ def show_list(
     from rich.text import Text
 
     if schema is not None:
-        _print_schema(schema)
+        from structattn.settings.run import RunSettings
+        from structattn.settings.sweep import SweepSettings
+
+        settings = RunSettings if schema == "run" else SweepSettings
+        sys.stdout.write(json_format.dumps(settings.model_json_schema(), indent=2, ensure_ascii=False) + "\n")
         return
     if json:
         print_json(choices())
@@ -93,11 +91,3 @@ def show_list(
         for name, line in entries.items():
             table.add_row(Text(name, style="bold"), Text(line))
         console.print(Text(heading, style="underline"), table, "")
-
-
-def _print_schema(kind: SettingsKind) -> None:
-    from structattn.settings.run import RunSettings
-    from structattn.settings.sweep import SweepSettings
-
-    settings = RunSettings if kind is SettingsKind.run else SweepSettings
-    sys.stdout.write(json_format.dumps(settings.model_json_schema(), indent=2, ensure_ascii=False) + "\n")

@@ -1,20 +1,13 @@
 """``structattn log``: replay the event log of a run into a tracker."""
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from structattn.cli.output import print_line
 
-
-class Name(StrEnum):
-    """Names of trackers."""
-
-    tensorboard = "tensorboard"
-    mlflow = "mlflow"
-    wandb = "wandb"
+Name = Literal["tensorboard", "mlflow", "wandb"]
 
 
 def log(
@@ -36,6 +29,6 @@ def log(
     from structattn.interop.trackers import log_run
     from structattn.support.progress import progress
 
-    with progress(f"Logging to {to.value}", None, "events") as advance:
-        count = log_run(run, to.value, output, follow=follow, advance=advance)
-    print_line(f"{count} events of {run} logged to {to.value}")
+    with progress(f"Logging to {to}", None, "events") as advance:
+        count = log_run(run, to, output, follow=follow, advance=advance)
+    print_line(f"{count} events of {run} logged to {to}")

@@ -28,7 +28,11 @@ def main() -> None:
     _use_utf8()
     open_standard_streams()
     _handle_signals(_stop)
-    _check_address_space()
+    try:
+        require_address_space()
+    except StructattnError as error:
+        write_message(f"structattn: {error}\n")
+        raise SystemExit(error.exit_code) from None
     keep_freed_memory()
     from structattn.cli.app import app
 
@@ -37,14 +41,6 @@ def main() -> None:
     finally:
         _handle_signals(_exit)
         drop_unwritable_output()
-
-
-def _check_address_space() -> None:
-    try:
-        require_address_space()
-    except StructattnError as error:
-        write_message(f"structattn: {error}\n")
-        raise SystemExit(error.exit_code) from None
 
 
 def _use_utf8() -> None:

@@ -3,7 +3,7 @@
 import json
 import math
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -27,6 +27,21 @@ def print_line(text: str, error: bool = False) -> None:
 def literal(text: str) -> Text:
     """Return a table cell with exactly this text: no markup, and control characters escaped."""
     return Text(escape_control_characters(text))
+
+
+def numbers_table(
+    names: Sequence[str], numbers: Sequence[str], caption: str | None = None, title: str | None = None, padding: int = 1
+) -> "Table":
+    """Return an empty table with columns of names, on the left, and of numbers."""
+    from rich.table import Table
+
+    shown = None if title is None else literal(title)
+    table = Table(caption=caption, caption_justify="left", title=shown, title_justify="left", padding=(0, padding))
+    for heading in names:
+        table.add_column(literal(heading), overflow="fold")
+    for heading in numbers:
+        table.add_column(literal(heading), justify="right")
+    return table
 
 
 def print_table(table: "Table") -> None:

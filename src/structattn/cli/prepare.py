@@ -1,8 +1,7 @@
 """``structattn prepare``: a language, a transduction, a transformation, text, parallel text, or trees."""
 
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -13,62 +12,13 @@ from structattn.support.reading import MAX_INTEGER
 if TYPE_CHECKING:
     from structattn.text.folders.prepared import PreparedFolder
 
-
-class Level(StrEnum):
-    """The unit of tokens."""
-
-    bpe = "bpe"
-    sentencepiece_bpe = "sentencepiece-bpe"
-    sentencepiece_unigram = "sentencepiece-unigram"
-    word = "word"
-    character = "character"
-    byte = "byte"
-
-
-class Marker(StrEnum):
-    """How subwords mark word boundaries."""
-
-    end = "end"
-    start = "start"
-    continuation = "continuation"
-    none = "none"
-
-
-class Variant(StrEnum):
-    """The two variants of a grammar."""
-
-    faithful = "faithful"
-    reference = "reference"
-
-
-class TransformationName(StrEnum):
-    """The tasks of McCoy et al. (2020)."""
-
-    question = "question"
-    tense = "tense"
-
-
-class PairLayout(StrEnum):
-    """How pairs of source and target are stored."""
-
-    sentences = "sentences"
-    parallel = "parallel"
-
-
-class Mode(StrEnum):
-    """How text is split into examples."""
-
-    sentences = "sentences"
-    stream = "stream"
-
-
-class TreeTags(StrEnum):
-    """What stands for a word in a linearized tree."""
-
-    normalized = "normalized"
-    kept = "kept"
-
-
+Level = Literal["bpe", "sentencepiece-bpe", "sentencepiece-unigram", "word", "character", "byte"]
+Marker = Literal["end", "start", "continuation", "none"]
+Variant = Literal["faithful", "reference"]
+TransformationName = Literal["question", "tense"]
+PairLayout = Literal["sentences", "parallel"]
+Mode = Literal["sentences", "stream"]
+TreeTags = Literal["normalized", "kept"]
 Output = Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder for the prepared data.")]
 Workers = Annotated[
     int | None, typer.Option(min=1, metavar="N", help="Worker processes.  [default: one for each core]")
@@ -103,7 +53,7 @@ def formal_language(
     output: Output,
     variant: Annotated[
         Variant, typer.Option(help="The grammar as published, or as the authors' code transforms it (reference).")
-    ] = Variant.faithful,
+    ] = "faithful",
     seed: Seed = 1,
     train: Annotated[int, typer.Option(min=1, metavar="N", help="Number of training strings.")] = 10_000,
     valid: Annotated[int, typer.Option(min=1, metavar="N", help="Number of validation strings.")] = 1_000,
@@ -126,7 +76,7 @@ def formal_language(
     sizes = FormalLanguageSizes(
         train, valid, test_per_length, train_lengths, test_lengths, short=short[0], short_lengths=short[1:]
     )
-    prepare_formal_language(output, name, variant.value, seed=seed, sizes=sizes)
+    prepare_formal_language(output, name, variant, seed=seed, sizes=sizes)
     print_summary(output)
 
 
@@ -162,7 +112,7 @@ def transformation(
     ] = None,
     layout: Annotated[
         PairLayout, typer.Option(help="Source and target as one sentence, or pairs for an encoder-decoder.")
-    ] = PairLayout.sentences,
+    ] = "sentences",
     seed: Seed = 1,
     train: Annotated[int, typer.Option(min=1, metavar="N", help="Number of training pairs.")] = 100_000,
     valid: Annotated[int, typer.Option(min=1, metavar="N", help="Validation pairs, where drawn.")] = 1_000,
@@ -177,7 +127,7 @@ def transformation(
     from structattn.tasks.transformations.prepare import TransformationSizes, prepare_transformation
 
     sizes = TransformationSizes(train, valid, test, gen)
-    prepare_transformation(output, name.value, published=published, layout=layout.value, seed=seed, sizes=sizes)
+    prepare_transformation(output, name, published=published, layout=layout, seed=seed, sizes=sizes)
     print_summary(output)
 
 
@@ -190,8 +140,8 @@ def text(
     valid: Annotated[Path, typer.Option(metavar="FILE", help="Validation text.")],
     output: Output,
     test: Annotated[Path | None, typer.Option(metavar="FILE", help="Test text.")] = None,
-    level: TokenLevel = Level.word,
-    mode: Annotated[Mode, typer.Option(help="Each line is an example, or all lines form one stream.")] = Mode.sentences,
+    level: TokenLevel = "word",
+    mode: Annotated[Mode, typer.Option(help="Each line is an example, or all lines form one stream.")] = "sentences",
     skip_empty: Annotated[bool, typer.Option("--skip-empty", help="Drop empty lines, which are refused else.")] = False,
     min_count: Annotated[
         int, typer.Option(min=1, metavar="N", help="Symbols seen less often become <unk>, such subwords are split.")
@@ -200,7 +150,7 @@ def text(
         int | None, typer.Option(min=1, metavar="N", help="Keep only the most frequent symbols.")
     ] = None,
     vocabulary_size: Pieces = 32_000,
-    marker: BoundaryMarker = Marker.end,
+    marker: BoundaryMarker = "end",
     unknown_classes: Annotated[
         bool, typer.Option("--unknown-classes", help="Words seen once become classes, such as UNK-LC-ing.")
     ] = False,
@@ -224,16 +174,16 @@ def text(
     from structattn.tasks.language_modeling.settings import TextSettings
 
     given = context.get_parameter_source("vocabulary_size")
-    if level in (Level.word, Level.character, Level.byte) and given is not None and given.name != "DEFAULT":
-        raise UsageError(f"--vocabulary-size applies to subwords, not to --level {level.value}; see --max-symbols")
+    if level in ("word", "character", "byte") and given is not None and given.name != "DEFAULT":
+        raise UsageError(f"--vocabulary-size applies to subwords, not to --level {level}; see --max-symbols")
     settings = TextSettings(
-        level.value if tokenizer is None else "pretrained",
-        mode.value,
+        level if tokenizer is None else "pretrained",
+        mode,
         skip_empty,
         min_count=min_count,
         max_symbols=max_symbols,
         vocabulary_size=vocabulary_size,
-        marker=marker.value,
+        marker=marker,
         unknown_classes=unknown_classes,
         tokenizer=None if tokenizer is None else str(tokenizer),
         block_length=block_length,
@@ -258,11 +208,11 @@ def parallel(
     ] = None,
     valid_tsv: Annotated[Path | None, typer.Option(metavar="FILE", help="The same, validation.")] = None,
     test_tsv: Annotated[Path | None, typer.Option(metavar="FILE", help="The same, test.")] = None,
-    level: TokenLevel = Level.bpe,
+    level: TokenLevel = "bpe",
     joint: Annotated[bool, typer.Option(help="One vocabulary for both sides.")] = True,
     vocabulary_size: Pieces = 32_000,
     vocabulary_threshold: Threshold = 0,
-    marker: BoundaryMarker = Marker.end,
+    marker: BoundaryMarker = "end",
     nfkc: Annotated[bool, typer.Option(help="Normalize text to Unicode NFKC.")] = True,
     lowercase: Lowercase = False,
     max_characters: Annotated[
@@ -300,7 +250,7 @@ def parallel(
         output,
         splits,
         hold_out=_held_out(splits, hold_out),
-        tokenizer=TokenizerSettings(level.value, joint, vocabulary_size, vocabulary_threshold, marker.value),
+        tokenizer=TokenizerSettings(level, joint, vocabulary_size, vocabulary_threshold, marker),
         filters=Filters(max_characters, max_ratio, drop_full_stops, sample, seed),
         normalization=Normalization(nfkc, lowercase),
         workers=workers or available_cores(),
@@ -337,8 +287,8 @@ def trees(
     test: Annotated[Path | None, typer.Option(metavar="FILE", help="Test trees.")] = None,
     tags: Annotated[
         TreeTags, typer.Option(help="Linearized trees have XX for each word (normalized), or its tag (kept).")
-    ] = TreeTags.normalized,
-    level: TokenLevel = Level.word,
+    ] = "normalized",
+    level: TokenLevel = "word",
     vocabulary_size: Pieces = 8_000,
     vocabulary_threshold: Threshold = 0,
 ) -> None:
@@ -353,8 +303,8 @@ def trees(
     from structattn.tasks.translation.tokenizer_training import TokenizerSettings
 
     files = {"train": train, "valid": valid} | ({} if test is None else {"test": test})
-    tokenizer = TokenizerSettings(level.value, False, vocabulary_size, vocabulary_threshold)
-    prepare_trees(output, files, tags=tags.value, tokenizer=tokenizer)
+    tokenizer = TokenizerSettings(level, False, vocabulary_size, vocabulary_threshold)
+    prepare_trees(output, files, tags=tags, tokenizer=tokenizer)
     print_summary(output)
 
 

@@ -23,36 +23,33 @@ from structattn.tasks.translation.report import locality_section, translation_se
 Shown = Sequence[tuple[RecordedRun, LineStyle]]
 
 
-def _group_by_data(runs: Shown) -> dict[str, list[tuple[RecordedRun, LineStyle]]]:
-    groups: dict[str, list[tuple[RecordedRun, LineStyle]]] = {}
-    for run, style in runs:
-        groups.setdefault(run.data_name, []).append((run, style))
-    return groups
-
-
-def _figures(runs: Shown, prefix: str, figures: Path) -> Markup:
-    split = main_split([run for run, _ in runs])
+def _figures(runs: Shown, split: str, prefix: str, figures: Path) -> Markup:
     by_length = length_curve_plot(runs, split, file_name(prefix, split, "by-length"))
     learning = learning_curve_plots(runs, file_name(prefix, "learning"))
     dependencies = dependency_plot([run for run, _ in runs], file_name(prefix, "dependencies"))
     panels = tag("div", *[figure_element(plot, figures) for plot in learning], class_="panels")
-    drawn = [None if plot is None else figure_element(plot, figures) for plot in (by_length, dependencies)]
-    return joined(drawn[0] or "", panels if learning else "", drawn[1] or "")
+    drawn = ["" if plot is None else figure_element(plot, figures) for plot in (by_length, dependencies)]
+    return joined(drawn[0], panels if learning else "", drawn[1])
 
 
 def _group(title: str, runs: Shown, prefix: str, figures: Path) -> Markup:
-    parts = [tag("h2", title), summary_tables(runs), *_cautions([run for run, _ in runs])]
-    parts.append(_figures(runs, prefix, figures))
-    parts.append(comparison_sections(runs, prefix, figures))
-    parts.append(likelihood_sections(runs))
-    parts.append(translation_section(runs, main_split([run for run, _ in runs])))
-    parts.append(contrastive_sections(runs, prefix, figures))
-    parts.append(chunking_section(runs))
-    parts.append(blimp_section(runs))
-    parts.append(parsing_sections(runs))
-    parts.append(transformation_sections(runs))
-    parts.append(locality_section(runs, main_split([run for run, _ in runs]), prefix, figures))
-    return tag("section", *parts)
+    split = main_split([run for run, _ in runs])
+    return tag(
+        "section",
+        tag("h2", title),
+        summary_tables(runs),
+        *_cautions([run for run, _ in runs]),
+        _figures(runs, split, prefix, figures),
+        comparison_sections(runs, prefix, figures),
+        likelihood_sections(runs),
+        translation_section(runs, split),
+        contrastive_sections(runs, prefix, figures),
+        chunking_section(runs),
+        blimp_section(runs),
+        parsing_sections(runs),
+        transformation_sections(runs),
+        locality_section(runs, split, prefix, figures),
+    )
 
 
 def _cautions(runs: Sequence[Run]) -> list[Markup]:
@@ -70,29 +67,19 @@ def _explanations(runs: Shown, figures: Path) -> Markup:
     return tag("section", tag("h2", "Layers on examples"), *found) if found else Markup("")
 
 
-def _facts(run: Run) -> list[tuple[str, str]]:
-    facts = [("folder", str(run.folder))]
-    digests = {str(score["prepared_digest"]) for score in run.scores.values() if score.get("prepared_digest")}
-    facts += [("prepared data", digest) for digest in sorted(digests)]
-    facts += flattened({key: value for key, value in run.card.items() if key != "settings"})
-    return facts
-
-
 def _run_card(run: Run, style: LineStyle) -> Markup:
     """Return the run card: settings, digests, hardware and command, in a collapsed element."""
-    facts = [joined(tag("dt", name), tag("dd", value)) for name, value in _facts(run)]
+    digests = {str(score["prepared_digest"]) for score in run.scores.values() if score.get("prepared_digest")}
+    card = flattened({key: value for key, value in run.card.items() if key != "settings"})
+    facts = [("folder", str(run.folder)), *(("prepared data", digest) for digest in sorted(digests)), *card]
     return tag(
         "details",
         tag("summary", swatch(style), run.name),
-        tag("dl", *facts),
+        tag("dl", *[joined(tag("dt", name), tag("dd", value)) for name, value in facts]),
         tag("h4", "settings.yaml: ", tag("code", "structattn train settings.yaml --output RUN"), " repeats the run"),
         tag("pre", run.settings_text),
         class_="card",
     )
-
-
-def _cards(runs: Shown) -> Markup:
-    return tag("section", tag("h2", "Run cards"), *[_run_card(run, style) for run, style in runs])
 
 
 def write_report(folders: Sequence[Path], output: Path) -> Path:
@@ -109,14 +96,17 @@ def write_report(folders: Sequence[Path], output: Path) -> Path:
     """
     runs = [(run, line_style(index)) for index, run in enumerate(read_recorded_runs(folders))]
     figures = create_report_folder(output)
-    groups = _group_by_data(runs)
+    groups: dict[str, list[tuple[RecordedRun, LineStyle]]] = {}
+    for run, style in runs:
+        groups.setdefault(run.data_name, []).append((run, style))
     title = "Report: " + ", ".join(groups)
     number = f"{len(runs)} run" + ("s" if len(runs) > 1 else "")
     parts = [tag("header", tag("h1", title), tag("p", f"{number}, {SIGNATURE}", class_="note"))]
     for index, (name, members) in enumerate(groups.items(), start=1):
         heading = name if len(groups) > 1 else "Scores"
         parts.append(_group(heading, members, f"data-{index}", figures))
-    body = joined(*parts, _explanations(runs, figures), _cards(runs))
+    cards = tag("section", tag("h2", "Run cards"), *[_run_card(run, style) for run, style in runs])
+    body = joined(*parts, _explanations(runs, figures), cards)
     page = output / "index.html"
     write_atomically(page, page_text(title, body))
     return page

@@ -1,6 +1,6 @@
 """``structattn score``: log-probabilities of given texts and translations."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import zip_longest
@@ -21,7 +21,6 @@ from structattn.cli.output import print_results
 from structattn.support.environment import escape_control_characters
 
 if TYPE_CHECKING:
-    from structattn.loading.trained_run import TrainedRun
     from structattn.tasks.scores import Score
 
 
@@ -51,19 +50,26 @@ def score(
     """
     from structattn.support.errors import UsageError
     from structattn.support.progress import progress
+    from structattn.tasks.loaded import in_chunks
+    from structattn.tasks.registry import kind_of
 
     opened = list(open_runs(runs))
     if (source is None) != (target is None):
         raise UsageError("--source and --target belong together; expected both, or none for a language model")
     with progress("Scoring", None, "pairs" if source else "texts") as advance:
         if source is not None and target is not None:
-            found = _pair_scores(opened, (source, target), tokens, batch_size, advance)
+            from structattn.tasks.translation.translators import make_pair_scorer
+
+            pair_scorer = replace(make_pair_scorer(opened), per_token=tokens, batch_size=batch_size)
+            pairs = (pair_scorer.encode(*texts, (source, target), number) for number, texts in _lines(source, target))
+            found = in_chunks(pairs, lambda chunk, first: pair_scorer(chunk, advance))
         elif opened[0].settings.task == "translation":
             raise UsageError(f"{opened[0].run_dir}: is a translation run; expected --source and --target")
         elif len(opened) > 1:
             raise UsageError(f"{len(opened)} runs; expected one, since ensembles are of translation models")
         else:
-            found = _text_scores(opened[0], tokens, batch_size, advance)
+            scorer = kind_of(opened[0]).scorer(opened[0], tokens, batch_size)
+            found = in_chunks(standard_input_lines(), partial(scorer, path=STANDARD_INPUT, advance=advance))
         print_results(enumerate(found, start=1), json, _plain, lambda each: each[1])
 
 
@@ -74,31 +80,6 @@ def _plain(numbered: "tuple[int, Score]") -> str:
     return "".join(
         f"{number}\t{escape_control_characters(each.token)}\t{each.log_probability:.6f}\n" for each in score.tokens
     )
-
-
-def _text_scores(
-    run: "TrainedRun", tokens: bool, batch_size: int, advance: Callable[[int], object]
-) -> "Iterator[Score]":
-    from structattn.tasks.loaded import in_chunks
-    from structattn.tasks.registry import kind_of
-
-    scorer = kind_of(run).scorer(run, tokens, batch_size)
-    return in_chunks(standard_input_lines(), partial(scorer, path=STANDARD_INPUT, advance=advance))
-
-
-def _pair_scores(
-    runs: "Sequence[TrainedRun]",
-    paths: tuple[Path, Path],
-    tokens: bool,
-    batch_size: int,
-    advance: Callable[[int], object],
-) -> "Iterator[Score]":
-    from structattn.tasks.loaded import in_chunks
-    from structattn.tasks.translation.translators import make_pair_scorer
-
-    scorer = replace(make_pair_scorer(runs), per_token=tokens, batch_size=batch_size)
-    pairs = (scorer.encode(*texts, paths, number) for number, texts in _lines(*paths))
-    return in_chunks(pairs, lambda chunk, first: scorer(chunk, advance))
 
 
 def _lines(source: Path, target: Path) -> Iterator[tuple[int, tuple[str, str]]]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,15 +26,8 @@ TOLERANCE = 1e-5  # relative, in float32; the tests of the operators are stricte
 _BATCH, _TIME = 2, 13
 
 
-@dataclass(frozen=True)
-class Operator:
-    """An operator with the shapes of its inputs.
-
-    Args:
-        name: its public name.
-        shapes: the shapes of its tensor arguments.
-        call: computes its result from the tensors and the implementation.
-    """
+class Operator(NamedTuple):
+    """An operator: its public name, the shapes of its tensors, and its result from these and the implementation."""
 
     name: str
     shapes: tuple[tuple[int, ...], ...]
@@ -45,7 +39,7 @@ class Outcome:
     """The result of checking one implementation.
 
     Args:
-        operator: the name of the operator.
+        operator: its name.
         implementation: ``reference``, ``cpu`` or ``gpu``.
         error: the maximum of ‖x - r‖ / ‖r‖ for the result and ‖x - r‖ / max(‖r‖, ‖cotangent‖) for the gradients;
             None if the implementation is not available.

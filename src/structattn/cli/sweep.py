@@ -1,22 +1,15 @@
 """``structattn sweep``: train a grid of trials."""
 
 import os
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from structattn.cli.options import Json
 from structattn.cli.output import print_json, print_line
 
-
-class EngineName(StrEnum):
-    """The engine that runs the trials."""
-
-    pool = "pool"
-    ray = "ray"
-    slurm = "slurm"
+EngineName = Literal["pool", "ray", "slurm"]
 
 
 def sweep(
@@ -29,9 +22,7 @@ def sweep(
             "results/RECIPE.trials.jsonl. Trials that have one there are not trained."
         ),
     ] = None,
-    engine: Annotated[
-        EngineName, typer.Option(help="Local processes, Ray (local or a cluster), or SLURM.")
-    ] = EngineName.pool,
+    engine: Annotated[EngineName, typer.Option(help="Local processes, Ray (local or a cluster), or SLURM.")] = "pool",
     workers: Annotated[
         int | None,
         typer.Option(min=1, metavar="N", help="Trials to run at once.  [default: number of CPUs; 100 on SLURM]"),
@@ -65,20 +56,20 @@ def sweep(
 
     sweep_settings = load_sweep(settings)
     parameters: dict[str, Any] = dict(map(_parameter, cluster or []))
-    if cluster and engine is EngineName.pool:
+    if cluster and engine == "pool":
         raise UsageError("--cluster is for --engine ray and slurm, not pool")
-    if engine is EngineName.ray and (others := parameters.keys() - {"address"}):
+    if engine == "ray" and (others := parameters.keys() - {"address"}):
         raise UsageError(f"--cluster {min(others)}: expected address=... for --engine ray")
-    address = str(parameters["address"]) if engine is EngineName.ray and parameters else None
+    address = str(parameters["address"]) if engine == "ray" and parameters else None
     if dry_run:
         trials = make_trials(sweep_settings, output.absolute())
         print_line(f"{settings}: {len(trials)} trials, all settings are valid")
         return
 
     def open_engine() -> Engine:
-        if engine is EngineName.ray:
+        if engine == "ray":
             return RayEngine(workers or (None if address else os.cpu_count()), address)
-        if engine is EngineName.slurm:
+        if engine == "slurm":
             return SlurmEngine(workers or 100, output / "slurm", **parameters)
         return ProcessPoolEngine(workers or os.cpu_count() or 1)
 

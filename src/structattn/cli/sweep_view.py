@@ -12,7 +12,8 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-from structattn.cli.output import literal, print_line, print_table
+from structattn.cli.output import literal, numbers_table, print_line, print_table
+from structattn.report.page import MISSING, nats
 from structattn.settings.training import Budget
 from structattn.sweeps.comparison import ClaimResult, PublishedComparison
 from structattn.sweeps.outcome import best_validation, validation_score
@@ -114,23 +115,19 @@ def print_rows(rows: Sequence[TableRow]) -> None:
     halved = [row.savings for row in rows if row.savings is not None]
     sampled = list(dict.fromkeys(path for row in rows for path in row.sampled))
     statistics = "" if halved else "; mean, standard deviation and half the 95 % interval over those that have ended"
-    table = Table(caption=f"validation score: best trial{statistics}", caption_justify="left")
-    for axis in rows[0].cell if rows else ():
-        table.add_column(literal(axis))
     # Trials that remain after halving were selected by this score: the rungs have the statistics over all trials.
     of_trials = ("at rungs", "cost", "best") if halved else ("best", "mean", "std", "±95 %")
-    headings = ["trials", *of_trials, *splits]
-    for heading in (*headings, *(path.split(".")[-1] for path in sampled)):
-        table.add_column(literal(heading), justify="right")
+    headings = ["trials", *of_trials, *splits, *(path.split(".")[-1] for path in sampled)]
+    table = numbers_table([*rows[0].cell] if rows else [], headings, f"validation score: best trial{statistics}")
     for row, scores in zip(rows, main_scores, strict=True):
         spread = row.validation
         table.add_row(
             *(literal(name) for name in row.cell.values()),
             row.ended,
             *(_of_halving(row.savings) if halved else ()),
-            _number(row.best),
-            *(() if halved else map(_number, (spread.mean, spread.deviation, spread.interval))),
-            *(scores.get(split) or _number(None) for split in splits),
+            nats(row.best),
+            *(() if halved else map(nats, (spread.mean, spread.deviation, spread.interval))),
+            *(scores.get(split) or MISSING for split in splits),
             *(f"{row.sampled[path]:.3g}" for path in sampled),
         )
     print_table(table)
@@ -153,11 +150,7 @@ def _main_score(scores: Mapping[str, float]) -> str | None:
         if name in scores:
             return f"{scores[name]:.2%}{unit}"
     cross_entropy = scores.get("cross_entropy_difference", scores.get("cross_entropy"))
-    return None if cross_entropy is None else _number(cross_entropy)
-
-
-def _number(value: float | None) -> str:
-    return "—" if value is None else f"{value:.4f}"
+    return None if cross_entropy is None else nats(cross_entropy)
 
 
 def print_comparisons(comparisons: Sequence[PublishedComparison]) -> None:
@@ -165,13 +158,8 @@ def print_comparisons(comparisons: Sequence[PublishedComparison]) -> None:
     for source in dict.fromkeys(comparison.source for comparison in comparisons):
         chosen = [comparison for comparison in comparisons if comparison.source == source]
         notes = list(dict.fromkeys(each.differences for each in chosen if each.differences))
-        table = Table(
-            title=literal(source), title_justify="left", caption="±95 %: half the confidence interval of our mean"
-        )
-        for axis in chosen[0].cell:
-            table.add_column(literal(axis))
-        for heading in ("published", "ours", "±95 %", "trials", ""):
-            table.add_column(heading, justify="right")
+        headings = ["published", "ours", "±95 %", "trials", ""]
+        table = numbers_table([*chosen[0].cell], headings, "±95 %: half the confidence interval of our mean", source)
         for each in chosen:
             table.add_row(*(literal(name) for name in each.cell.values()), *_published(each), _verdict(each, notes))
         print_table(table)

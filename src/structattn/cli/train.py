@@ -55,7 +55,10 @@ def train(
     from structattn.training.distributed import SINGLE, world_of
     from structattn.training.run_training import train as run_training
 
-    file, changes = _settings_and_overrides(settings or ())
+    files, changes = split_overrides(settings or ())
+    if len(files) > 1:
+        raise UsageError(f"{files[1]}: a second file; expected settings as path.to.field=value")
+    file = files[0] if files else None
     if file is None and not resume:
         raise UsageError("SETTINGS.yaml is missing; only --resume takes the settings from the run folder")
     chosen = _load(file, output, changes)
@@ -71,14 +74,6 @@ def train(
         warning = ended_in_warmup(RunFolder(output).read_settings().training, summary.update)
         if warning:
             print_line(f"warning: {warning}", error=True)
-
-
-def _settings_and_overrides(words: Sequence[str]) -> tuple[Path | None, Sequence[str]]:
-    """Return the settings file, if there is one, and the overrides."""
-    files, overrides = split_overrides(words)
-    if len(files) > 1:
-        raise UsageError(f"{files[1]}: a second file; expected settings as path.to.field=value")
-    return (files[0] if files else None), overrides
 
 
 def _load(file: Path | None, run_dir: Path, overrides: Sequence[str]) -> "RunSettings | None":

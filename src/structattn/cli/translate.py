@@ -2,10 +2,9 @@
 
 import sys
 from collections.abc import Mapping
-from enum import StrEnum
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -23,14 +22,7 @@ from structattn.cli.options import (
 from structattn.cli.output import print_results
 from structattn.support.errors import UsageError
 
-
-class Precision(StrEnum):
-    """The precision of products."""
-
-    float32 = "float32"
-    bf16 = "bf16"
-
-
+Precision = Literal["float32", "bf16"]
 LINES_AT_ONCE = 4096  # sorted and decoded together; the output does not depend on it
 
 
@@ -52,7 +44,7 @@ def translate(
         typer.Option(
             help="Precision of products; bf16 is for GPUs and CPUs with instructions for it, and changes translations."
         ),
-    ] = Precision.float32,
+    ] = "float32",
     json: JsonLines = False,
 ) -> None:
     """Translate lines from standard input to standard output.
@@ -79,7 +71,7 @@ def translate(
     how = opened[0].settings.evaluation
     if "beam_size" not in changes:
         how = how.changed({"beam_size": max(n_best, how.beam_size)})
-    translator = make_translator(opened, how, precision.value)
+    translator = make_translator(opened, how, precision)
     sampling = seeded_sampling(temperature, top_k, top_p, seed)
     if sampling is not None:
         _require_no_search(changes)

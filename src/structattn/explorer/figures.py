@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -37,13 +37,9 @@ _MARGIN = 1.9  # inches around the cells, for labels and the colour bar
 
 
 def tick_labels(axis: Any, tokens: Sequence[str], points: float, upright: bool) -> None:
-    """Label every cell with its token, or every k-th if cells are smaller than legible type.
+    """Label every cell with its token, or every k-th if cells, ``points`` wide, are smaller than legible type.
 
-    Args:
-        axis: the axis to label.
-        tokens: one token per cell.
-        points: the size of a cell along the axis, in points.
-        upright: whether the axis is horizontal, where wide labels are rotated.
+    Wide labels of a horizontal axis (``upright``) are rotated.
     """
     labels = [visible(token) for token in tokens]
     size = float(np.clip(0.85 * points, 5.0, 8.5))
@@ -54,24 +50,20 @@ def tick_labels(axis: Any, tokens: Sequence[str], points: float, upright: bool) 
 
 
 def cell_size(count: int, extent: float, largest: float) -> float:
-    """Return the size of a cell in inches.
+    """Return the size of a cell in inches for an axis of ``count`` cells that should be ``extent`` inches long.
 
-    Args:
-        count: the number of cells along the axis.
-        extent: the length in inches that the axis should have.
-        largest: the largest size of a cell. Up to 80 cells have room for legible type; more are labelled in part.
+    Up to 80 cells have room for legible type; more are labelled in part.
     """
     smallest = 0.125 * min(1.0, 80 / max(1, count))
     return float(np.clip(extent / max(1, count), smallest, max(smallest, largest)))
 
 
-def _cells(axes: Axes, weights: Any, color: str) -> AxesImage:
+def _cells(axes: Axes, weights: Any, color: str, aspect: Literal["auto", "equal"] = "auto") -> AxesImage:
     axes.grid(False)
     for spine in axes.spines.values():
         spine.set_visible(True)
-    return axes.imshow(
-        weights, cmap=alpha_colormap(color), vmin=0.0, vmax=1.0, aspect="auto", interpolation="none", origin="upper"
-    )
+    colors = alpha_colormap(color)
+    return axes.imshow(weights, cmap=colors, vmin=0.0, vmax=1.0, aspect=aspect, interpolation="none", origin="upper")
 
 
 def _draw_actions(axes: Axes, record: Record) -> None:
@@ -123,17 +115,14 @@ def stack_plot(record: Record, name: str, caption: str) -> Plot:
 
 
 def attention_plot(records: Sequence[Record], name: str, caption: str, *, labelled: bool = False) -> Plot:
-    """Plot small maps of attention weights: a row for every layer, a column for every head.
+    """Plot small maps of attention weights of one example: a row for every layer, a column for every head.
 
-    Args:
-        records: the records of one example.
-        name: the name of the files.
-        caption: the caption.
-        labelled: whether to label the axes with tokens, for maps between two different texts.
+    Maps between two different texts are ``labelled``: their axes have tokens.
     """
     layers = sorted({record.layer for record in records})
     heads = sorted({(record.head or 0) for record in records})
-    lowest = {(record.head or 0): layers.index(record.layer) for record in _by_layer(records)}
+    by_layer = sorted(records, key=lambda record: record.layer)
+    lowest = {(record.head or 0): layers.index(record.layer) for record in by_layer}
     widest, room = (3.2, 0.9) if labelled else (2.2, 0.0)  # inches: width of a map, and space for labels
     with figure_style(name):
         side = float(np.clip((10.6 - room) / len(heads), 1.2, widest))  # a row fits the page
@@ -151,11 +140,6 @@ def attention_plot(records: Sequence[Record], name: str, caption: str, *, labell
         figure.supxlabel("query position", fontsize=8.5, color=MUTED)
         figure.supylabel("key position", fontsize=8.5, color=MUTED)
     return Plot(name, figure, caption)
-
-
-def _by_layer(records: Sequence[Record]) -> list[Record]:
-    """Sort records by layer."""
-    return sorted(records, key=lambda record: record.layer)
 
 
 def _draw_small(axes: Axes, record: Record, first: bool) -> None:
@@ -181,11 +165,7 @@ def receptive_field_plot(
 ) -> Plot:
     """Plot matrices of one example side by side, with predictions as rows and inputs as columns.
 
-    Args:
-        matrices: title, weights and inputs of each.
-        tokens: after which the predictions are made.
-        name: of the figure.
-        caption: of the figure.
+    ``matrices`` has title, weights and inputs of each; the predictions are made after ``tokens``.
     """
     with figure_style(name):
         longest = max(len(tokens), *(len(sources) for *_, sources in matrices))
@@ -194,21 +174,14 @@ def receptive_field_plot(
         figure = new_figure(side * len(matrices) + 0.4, side + 0.5)
         grid = figure.subplots(1, len(matrices), squeeze=False)
         for axes, (title, weights, sources) in zip(grid.flat, matrices, strict=True):
-            _draw(axes, weights, tokens, sources, side)
+            _cells(axes, weights, SOURCE, aspect="equal")
+            cell = 72 * (side - 0.5) / max(len(tokens), len(sources))  # in points
+            tick_labels(axes.xaxis, sources, cell, upright=True)
+            tick_labels(axes.yaxis, tokens, cell, upright=False)
             axes.set_title(title, fontsize=8.5, pad=4)
             axes.set_xlabel("input")
         grid[0, 0].set_ylabel("prediction after")
     return Plot(name, figure, caption)
-
-
-def _draw(axes: Axes, weights: np.ndarray, tokens: Sequence[str], sources: Sequence[str], side: float) -> None:
-    axes.grid(False)
-    for spine in axes.spines.values():
-        spine.set_visible(True)
-    axes.imshow(weights, cmap=alpha_colormap(SOURCE), vmin=0.0, vmax=1.0, interpolation="none")
-    points = 72 * (side - 0.5) / max(len(tokens), len(sources))
-    tick_labels(axes.xaxis, sources, points, upright=True)
-    tick_labels(axes.yaxis, tokens, points, upright=False)
 
 
 def dependency_plot(runs: Sequence[RecordedRun], name: str) -> Plot | None:
@@ -216,7 +189,13 @@ def dependency_plot(runs: Sequence[RecordedRun], name: str) -> Plot | None:
 
     None if no run has a record of an example with known dependencies.
     """
-    known = [(run, record) for run in runs for record in _known(run)]
+    known = [
+        (run, record)
+        for run in runs
+        for example in run.examples
+        for record in example.records
+        if record.mechanism == FIELD and record.truth is not None
+    ]
     if not known:
         return None
     _, chosen = known[0]
@@ -230,101 +209,61 @@ def dependency_plot(runs: Sequence[RecordedRun], name: str) -> Plot | None:
     return receptive_field_plot([("true dependencies", truth, tokens), *same], tokens, name, caption)
 
 
-def _known(run: RecordedRun) -> list[Record]:
-    records = (record for example in run.examples for record in example.records)
-    return [record for record in records if record.mechanism == FIELD and record.truth is not None]
-
-
-_WITHIN_PAIRS = {
-    "encoder": "within the source",
-    "decoder": "within the target (teacher forcing)",
-    "cross": "from the target (teacher forcing) to the source",
+_PLACES = {  # of the attention on a pair
+    "encoder": " within the source",
+    "decoder": " within the target (teacher forcing)",
+    "cross": " from the target (teacher forcing) to the source",
 }
 _AXES = "Horizontal: query position; vertical: key position, downwards."
 
 
-def _caption(mechanism: str) -> str:
-    entry = MECHANISMS.get(mechanism)
-    return entry.caption if entry is not None and entry.caption else mechanism
-
-
 def _stack_figure(run: RecordedRun, record: Record, prefix: str, folder: Path) -> Markup:
-    layer, side = record.layer, record.side or ""
+    layer, side, entry = record.layer, record.side or "", MECHANISMS.get(record.mechanism)
     place = f"{side} layer {layer + 1}".lstrip()
-    caption = f"{run.name}, {place}. {_caption(record.mechanism)}"
+    caption = f"{run.name}, {place}. {(entry and entry.caption) or record.mechanism}"
     name = file_name(prefix, side, f"layer-{layer + 1}" + ("-stack" if record.sublayer == "stack" else ""))
     return figure_element(stack_plot(record, name, caption), folder)
 
 
-def _field_figure(run: RecordedRun, record: Record, prefix: str, folder: Path) -> Markup:
+def _field_figure(run: RecordedRun, fields: Sequence[Record], prefix: str, folder: Path) -> Markup:
+    """Return the receptive field of a sequence, or those of a pair for target and source."""
+    titles = {"receptive-field": "target", "source-receptive-field": "source"} if fields[0].side else {}
+    matrices = [(titles.get(record.sublayer, ""), record.weights, record.sources) for record in fields]
     caption = f"{run.name}: the inputs (columns) that each prediction (rows) depends on through all layers."
-    return figure_element(
-        receptive_field_plot([("", record.weights, record.sources)], record.tokens, file_name(prefix, FIELD), caption),
-        folder,
-    )
-
-
-def _pair_field_figure(run: RecordedRun, fields: Sequence[Record], prefix: str, folder: Path) -> Markup:
-    titles = {"receptive-field": "target", "source-receptive-field": "source"}
-    matrices = [(titles[record.sublayer], record.weights, record.sources) for record in fields]
-    caption = (
-        f"{run.name}: the target and source inputs (columns) that each prediction of a token (rows) depends on through "
-        "all layers, under teacher forcing."
-    )
+    if titles:
+        caption = (
+            f"{run.name}: the target and source inputs (columns) that each prediction of a token (rows) depends on "
+            "through all layers, under teacher forcing."
+        )
     plot = receptive_field_plot(matrices, fields[0].tokens, file_name(prefix, FIELD), caption)
     return figure_element(plot, folder)
 
 
-def _pair_figures(run: RecordedRun, records: list[Record], prefix: str, folder: Path) -> list[Markup]:
-    """Return the maps of one pair: encoder self-attention, decoder self-attention, and cross-attention."""
-    parts = []
-    for place, meaning in _WITHIN_PAIRS.items():
-        shown = [record for record in records if _place(record) == place]
+def _head_figures(run: RecordedRun, example: RecordedExample, prefix: str, folder: Path) -> list[Markup]:
+    """Return the maps of attention weights; of a pair one for each place: encoder, decoder and cross-attention."""
+    heads = [record for record in example.records if record.actions is None and record.mechanism != FIELD]
+    paired, parts = example.source is not None, []
+    for place, meaning in _PLACES.items() if paired else (("softmax", ""),):
+        shown = [each for each in heads if not paired or place == ("cross" if each.sublayer == "cross" else each.side)]
         if shown:
             names = " and ".join(sorted({record.mechanism for record in shown}))
-            caption = f"{run.name}, {names} attention {meaning}. {_AXES}"
-            figure = attention_plot(shown, file_name(prefix, place), caption, labelled=True)
-            heading = tag("summary", f"{place}: {names} layers")
+            caption = f"{run.name}, {names} attention{meaning}. {_AXES}"
+            figure = attention_plot(shown, file_name(prefix, place), caption, labelled=paired)
+            heading = tag("summary", f"{place}: {names} layers" if paired else f"{names} layers")
             parts.append(tag("details", heading, figure_element(figure, folder), class_="softmax"))
     return parts
-
-
-def _place(record: Record) -> str:
-    return "cross" if record.sublayer == "cross" else str(record.side)
 
 
 def _text(tokens: Sequence[str]) -> Markup:
     return tag("p", " ".join(visible(token, longest=40) for token in tokens), class_="tokens")
 
 
-def _one_pair(run: RecordedRun, example: RecordedExample, prefix: str, folder: Path) -> Markup:
-    records = example.records
-    figures = [_stack_figure(run, record, prefix, folder) for record in records if record.actions is not None]
-    fields = [record for record in records if record.mechanism == FIELD]
-    if fields:
-        figures.append(_pair_field_figure(run, fields, prefix, folder))
-    shown = [_text(example.source or ()), _text(example.tokens)]
-    return joined(*shown, *figures, *_pair_figures(run, _with_heads(records), prefix, folder))
-
-
-def _with_heads(records: Sequence[Record]) -> list[Record]:
-    return [record for record in records if record.actions is None and record.mechanism != FIELD]
-
-
 def _one_example(run: RecordedRun, example: RecordedExample, prefix: str, folder: Path) -> Markup:
-    records = example.records
-    if example.source is not None:
-        return _one_pair(run, example, prefix, folder)
-    stacks = [record for record in records if record.actions is not None]
-    parts = [_stack_figure(run, record, prefix, folder) for record in stacks]
-    parts += [_field_figure(run, record, prefix, folder) for record in records if record.mechanism == FIELD]
-    with_heads = _with_heads(records)
-    if with_heads:
-        names = " and ".join(sorted({record.mechanism for record in with_heads}))
-        caption = f"{run.name}, {names} attention. {_AXES}"
-        figure = figure_element(attention_plot(with_heads, file_name(prefix, "softmax"), caption), folder)
-        parts.append(tag("details", tag("summary", f"{names} layers"), figure, class_="softmax"))
-    return joined(_text(example.tokens), *parts)
+    parts = [_text(tokens) for tokens in (example.source, example.tokens) if tokens is not None]
+    parts += [_stack_figure(run, record, prefix, folder) for record in example.records if record.actions is not None]
+    if fields := [record for record in example.records if record.mechanism == FIELD]:
+        parts.append(_field_figure(run, fields, prefix, folder))
+    return joined(*parts, *_head_figures(run, example, prefix, folder))
 
 
 def explanations(run: RecordedRun, style: LineStyle, prefix: str, folder: Path) -> Markup:

@@ -1,6 +1,6 @@
 """Attention distances of an encoder-decoder's heads on pairs of a split, under teacher forcing."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -30,14 +30,8 @@ def explain_all_pairs(
     """Yield the attention weights of every layer for all pairs of a split, batch by batch, under teacher forcing.
 
     Weights are (B, H, S, S) in the encoder, (B, H, T, T) in the decoder, and (B, H, T, S) in cross-attention, where
-    S is the source length with ``<eos>`` and T the target length with ``<bos>``; they are zero at padding.
-
-    Args:
-        run: a translation run.
-        split: a split of its prepared folder.
-        batch_tokens: the maximal padded size of either side of a batch.
-
-    Cost: two forward passes, and the memory of the maps of one batch.
+    S is the source length with ``<eos>`` and T the target length with ``<bos>``; they are zero at padding. Neither side
+    of a batch has more than ``batch_tokens``, padding included. Cost: two forward passes.
 
     Raises:
         DataError: the data are not parallel text, or the split is empty.
@@ -116,14 +110,21 @@ def locality(run: TrainedRun, split: str, batch_tokens: int = BATCH_TOKENS) -> L
     for batch, found in explain_all_pairs(run, split, batch_tokens):
         of_pairs: dict[Kind, list[Tensor]] = {}
         for kind, explanation in _attention_layers(found):
-            offsets, counted = argmax_offsets(explanation.weights, _lengths(batch, kind).to(explanation.weights.device))
+            lengths = batch.source_lengths if kind == "encoder" else batch.lengths
+            offsets, counted = argmax_offsets(explanation.weights, lengths.to(explanation.weights.device))
             key = (kind, explanation.layer, explanation.mechanism)
             totals[key] = totals.get(key, 0) + _sums(offsets, counted)
             if kind in WITHIN:
                 of_pairs.setdefault(kind, []).append(_off_diagonal(offsets, counted))
         for kind, parts in of_pairs.items():
             fractions.setdefault(kind, []).append((batch.examples, torch.cat(parts, 1).nanmean(1).nan_to_num()))
-    heads = [head for key, sums in totals.items() for head in _heads(*key, sums)]
+    heads = [
+        HeadLocality(
+            kind, layer, head, mechanism, int(positions), offsets / (positions or 1), distances / (positions or 1)
+        )
+        for (kind, layer, mechanism), sums in totals.items()
+        for head, (positions, offsets, distances) in enumerate(sums.T.tolist())
+    ]
     return Locality(tuple(heads), {kind: _in_file_order(some) for kind, some in fractions.items()})
 
 
@@ -141,16 +142,11 @@ def write_locality(run: TrainedRun, split: str) -> Path:
 
 
 def _attention_layers(found: EncoderDecoderExplanation) -> Iterator[tuple[Kind, Explanation]]:
-    for explanation in found.encoder:
-        if explanation.mechanism not in ACTION_NAMES:
-            yield "encoder", explanation
-    for explanation in found.decoder:
-        if explanation.mechanism not in ACTION_NAMES:
-            yield ("cross" if explanation.sublayer == "cross" else "decoder"), explanation
-
-
-def _lengths(batch: PairBatch, kind: Kind) -> Tensor:
-    return batch.source_lengths if kind == "encoder" else batch.lengths
+    sides: tuple[tuple[Kind, Sequence[Explanation]], ...] = (("encoder", found.encoder), ("decoder", found.decoder))
+    for side, layers in sides:
+        for explanation in layers:
+            if explanation.mechanism not in ACTION_NAMES:
+                yield ("cross" if explanation.sublayer == "cross" else side), explanation
 
 
 def _sums(offsets: Tensor, counted: Tensor) -> Tensor:
@@ -163,14 +159,6 @@ def _off_diagonal(offsets: Tensor, counted: Tensor) -> Tensor:
     """Return (B, H): the fraction of off-diagonal positions of each pair; NaN if a head has no counted position."""
     distant = (offsets.abs() >= OFF_DIAGONAL) & counted
     return (distant.sum(-1).double() / counted.sum(-1)).cpu()
-
-
-def _heads(kind: Kind, layer: int, mechanism: str, sums: Tensor) -> list[HeadLocality]:
-    found = []
-    for head, (positions, offsets, distances) in enumerate(sums.T.tolist()):
-        count = max(positions, 1.0)
-        found.append(HeadLocality(kind, layer, head, mechanism, int(positions), offsets / count, distances / count))
-    return found
 
 
 def _in_file_order(parts: list[tuple[tuple[int, ...], Tensor]]) -> Float[np.ndarray, " pairs"]:

@@ -34,10 +34,7 @@ def _source_hash(text: str) -> str:
 def content_security_policy(script: str, style: str, connect: str) -> str:
     """Return the policy of a page: nothing is loaded, nothing but this script runs, and no text becomes markup.
 
-    Args:
-        script: the text of the script element.
-        style: the text of the style element.
-        connect: the sources that the script may request, as the policy names them.
+    ``script`` and ``style`` are the texts of their elements; ``connect`` names what the script may request.
     """
     rules = {
         "default-src": "'none'",

@@ -26,7 +26,7 @@ from structattn.support.errors import UsageError
 from structattn.support.progress import progress
 from structattn.support.special_tokens import FIRST_SYMBOL, PAD
 from structattn.tasks.formal_languages.dependencies import has_dependencies, receptive_fields, true_dependencies
-from structattn.tasks.loaded import Explainer, require_no_string
+from structattn.tasks.loaded import require_no_string
 from structattn.tasks.registry import kind_of
 from structattn.tasks.translation.predictions import (
     layer_without_weights,
@@ -42,45 +42,25 @@ MECHANISM = "receptive_field"
 
 
 def receptive_field_records(run: TrainedRun, batch: Batch | PairBatch, layer: int) -> list[Record]:
-    """Return the receptive fields of a batch of size 1 through all layers.
+    """Return the receptive fields through all layers of a batch of size 1; those of pairs are under teacher forcing.
 
-    Args:
-        run: the trained run.
-        batch: a sequence, or a pair, explained under teacher forcing.
-        layer: the index of the last layer, of a pair the last of the decoder.
-
-    Returns:
-        For a sequence one record, (T, T), with the true dependencies if the language has known ones. For a pair two,
-        (T, T) for target inputs and (T, S) for source inputs. None if a layer mixes positions without attention
-        weights, as stacks do.
+    ``layer`` is the index of the last layer, of a pair the last of the decoder. A sequence has one, (T, T), with the
+    true dependencies if the language has known ones; a pair has two, (T, T) for target inputs and (T, S) for source
+    inputs. There is none if a layer mixes positions without attention weights, as stacks do.
     """
+    device = next(run.model.parameters()).device
     if isinstance(batch, PairBatch):
-        return _pair_records(run, batch, layer)
-    return _sequence_records(run, batch.inputs, layer)
-
-
-def _sequence_records(run: TrainedRun, inputs: Tensor, layer: int) -> list[Record]:
-    field = receptive_fields(run.model, inputs.to(next(run.model.parameters()).device))
+        return _pair_records(run, batch.to(device), layer)
+    field = receptive_fields(run.model, batch.inputs.to(device))
     if field is None:
         return []
-    tokens = _symbols(run.prepared.vocabulary, inputs)
-    return [
-        Record(
-            tokens=tokens,
-            layer=layer,
-            sublayer="receptive-field",
-            head=None,
-            mechanism=MECHANISM,
-            weights=field[0].double().cpu().numpy(),
-            sources=tokens,
-            truth=_truth(inputs[0].cpu().numpy()) if has_dependencies(run.prepared) else None,
-        )
-    ]
+    tokens = _symbols(run.prepared.vocabulary, batch.inputs)
+    truth = _truth(batch.inputs[0].cpu().numpy()) if has_dependencies(run.prepared) else None
+    return [_field_record("receptive-field", field, layer, tokens, tokens, truth=truth)]
 
 
-def _pair_records(run: TrainedRun, pair: PairBatch, layer: int) -> list[Record]:
+def _pair_records(run: TrainedRun, batch: PairBatch, layer: int) -> list[Record]:
     model, sides = translation_model(run), run.prepared.sides
-    batch = pair.to(next(model.parameters()).device)
     with evaluating(model), torch.no_grad():
         _, weights = model.attended_hidden_states(*model_inputs(model, batch))
     if layer_without_weights(model, weights) is not None:
@@ -88,20 +68,17 @@ def _pair_records(run: TrainedRun, pair: PairBatch, layer: int) -> list[Record]:
     fields = pair_receptive_fields(weights, None, None)
     target = _symbols(sides.target.vocabulary, batch.inputs)
     source = _symbols(sides.source.vocabulary, batch.source)
-    kinds = (("receptive-field", fields.target, target), ("source-receptive-field", fields.source, source))
     return [
-        Record(
-            tokens=target,
-            layer=layer,
-            sublayer=sublayer,
-            head=None,
-            mechanism=MECHANISM,
-            weights=field[0].double().cpu().numpy(),
-            sources=inputs,
-            side="decoder",
-        )
-        for sublayer, field, inputs in kinds
+        _field_record("receptive-field", fields.target, layer, target, target, side="decoder"),
+        _field_record("source-receptive-field", fields.source, layer, target, source, side="decoder"),
     ]
+
+
+def _field_record(
+    sublayer: str, field: Tensor, layer: int, tokens: tuple[str, ...], sources: tuple[str, ...], **details: Any
+) -> Record:
+    weights = field[0].double().cpu().numpy()
+    return Record(tokens, layer, sublayer, None, MECHANISM, weights, sources, **details)
 
 
 def _symbols(vocabulary: Vocabulary, ids: Tensor) -> tuple[str, ...]:
@@ -238,50 +215,39 @@ def _chosen_examples(run: TrainedRun, examples: Sequence[int], split: str) -> It
 def _chosen_texts(
     run: TrainedRun, texts: Sequence[str], targets: Sequence[str] | None, beam: int | None
 ) -> Iterator[_Chosen]:
-    for number, chosen in enumerate(_completed_texts(run, texts, targets, beam), start=1):
-        require_short(chosen.batch, f"text {number}")
-        yield chosen
-
-
-def _completed_texts(
-    run: TrainedRun, texts: Sequence[str], targets: Sequence[str] | None, beam: int | None
-) -> Iterator[_Chosen]:
     """Yield the texts, continued or translated by a beam search where that is asked for."""
-    if beam is not None:
-        continued = (continued_text(run, text, beam, number) for number, text in enumerate(texts, start=1))
-        yield from (_Chosen(batch, beam_search=search) for batch, search in continued)
-    elif targets is None and isinstance(run.model, EncoderDecoder):
-        pairs = (searched_pair(run, text, number) for number, text in enumerate(texts, start=1))
-        yield from (_Chosen(pair, beam_search=search) for pair, search in pairs)
-    else:
-        explainer = kind_of(run).explainer(run)
-        given = zip(texts, targets_of(explainer, run, texts, targets), strict=True)
-        yield from (_Chosen(explainer.text(*pair, number)) for number, pair in enumerate(given, start=1))
+    explainer = kind_of(run).explainer(run)
+    answers = targets_of(explainer, run, texts, targets)
+    for number, (text, answer) in enumerate(zip(texts, answers, strict=True), start=1):
+        batch: Batch | PairBatch
+        search = None
+        if beam is not None:
+            batch, search = continued_text(run, text, beam, number)
+        elif targets is None and isinstance(run.model, EncoderDecoder):
+            batch, search = searched_pair(run, text, number)
+        else:
+            batch = explainer.text(text, answer, number)
+        require_short(batch, f"text {number}")
+        yield _Chosen(batch, beam_search=search)
 
 
 def _recorded(run: TrainedRun, chosen: _Chosen, depths: int) -> RecordedExample:
-    source, batch = None, chosen.batch
+    source, batch, explainer = None, chosen.batch, kind_of(run).explainer(run)
     if isinstance(batch, PairBatch):
         vocabulary = run.prepared.sides.target.vocabulary
-        source = tuple(run.prepared.sides.source.vocabulary.symbols[token] for token in batch.source[0].tolist())
+        source = _symbols(run.prepared.sides.source.vocabulary, batch.source)
     else:
         vocabulary = run.prepared.vocabulary
-    symbols, explainer = vocabulary.symbols, kind_of(run).explainer(run)
+    records = layer_records(explainer, batch, depths)
+    last = max((record.layer for record in records if record.side != "encoder"), default=0)
     targets, surprisal = explainer.surprisal(batch)
     return RecordedExample(
-        tokens=tuple(symbols[token] for token in batch.inputs[0].tolist()),
+        tokens=_symbols(vocabulary, batch.inputs),
         source=source,
-        predicted=tuple(None if token == PAD else symbols[token] for token in targets.tolist()),
+        predicted=tuple(None if token == PAD else vocabulary.symbols[token] for token in targets.tolist()),
         surprisal=np.where(targets == PAD, np.nan, surprisal),
-        records=tuple(_records(run, explainer, batch, depths)),
+        records=(*records, *receptive_field_records(run, batch, last)),
         split=chosen.split,
         example=chosen.example,
         beam_search=chosen.beam_search,
     )
-
-
-def _records(run: TrainedRun, explainer: Explainer, batch: Batch | PairBatch, depths: int) -> list[Record]:
-    """Return the records of all layers and heads, and the receptive fields."""
-    records = layer_records(explainer, batch, depths)
-    last = max((record.layer for record in records if record.side != "encoder"), default=0)
-    return [*records, *receptive_field_records(run, batch, last)]

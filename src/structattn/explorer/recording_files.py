@@ -1,17 +1,16 @@
 """Files of recordings, with bounds within which reports and the explorer can show them."""
 
 import base64
-import binascii
 import math
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, model_validator
 
 from structattn.explorer.recording import RecordedExample, Recording
 from structattn.explorer.searched_text import RecordedBeamSearch
@@ -19,17 +18,41 @@ from structattn.loading.records import ACTION_NAMES, BOTTOM, Contents, Record
 from structattn.report.runs import Run, json_files, named_folders, read_run
 from structattn.support.errors import DataError, UsageError
 from structattn.support.files import write_atomically
-from structattn.support.json_files import Shape, check_shape, json_with_digest, load_json, without_digest
+from structattn.support.json_files import Shape, first_problem, json_with_digest, load_json, without_digest
 from structattn.support.reading import MAX_BYTES
 
+Array = np.ndarray[tuple[int, ...], np.dtype[Any]]
+Json = dict[str, Any]
+_DTYPES = {"float32": np.dtype("<f4"), "int32": np.dtype("<i4")}
 _Index = Annotated[int, Field(ge=0, le=10_000)]
 _Texts = Annotated[list[str], Field(min_length=1, max_length=1_000_000)]
 
 
-class _Array(Shape):
+class _Description(Shape):
     array: Annotated[int, Field(ge=0)]
     dtype: Literal["float32", "int32"]
     shape: list[Annotated[int, Field(ge=0, le=1_000_000)]]
+
+
+def _unpacked(description: _Description, info: ValidationInfo) -> Array:
+    """Return the numbers that a description stands for, among the packed ones of the file."""
+    dtype, shape = _DTYPES[description.dtype], tuple(description.shape)
+    size = dtype.itemsize * math.prod(shape)
+    if size > MAX_BYTES:
+        raise ValueError(f"array {description.array} has {size >> 20} MiB; expected at most 256")
+    arrays: list[str] = info.context or []
+    if description.array >= len(arrays):
+        raise ValueError(f"there are {len(arrays)} arrays; expected array {description.array}")
+    try:
+        numbers = zlib.decompressobj().decompress(base64.b64decode(arrays[description.array], validate=True), size + 1)
+    except zlib.error as error:
+        raise ValueError(f"array {description.array}: {error}") from None
+    if len(numbers) != size:
+        raise ValueError(f"array {description.array} has not the {size} bytes of its shape {shape}")
+    return np.frombuffer(numbers, dtype=dtype).reshape(shape)
+
+
+_Array = Annotated[_Description, AfterValidator(_unpacked)]
 
 
 class _Contents(Shape):
@@ -84,24 +107,20 @@ class _Example(Shape):
 
 
 class RecordingShape(Shape):
-    """A recording of examples, and the numbers of its arrays."""
+    """A recording of examples; the context of its validation is the list of packed arrays."""
 
     run: dict[str, Any]
     examples: list[_Example]
+
+
+class _ArraysShape(Shape):
     arrays: list[str]
 
 
 FORMAT_VERSION = 2
 KIND = "recording"
 ANY_NAME = "recording.json"  # in the digest: a file may be renamed
-_DTYPES = {"float32": np.dtype("<f4"), "int32": np.dtype("<i4")}
-_CONTENTS = ("height", "at_least", "positions", "symbols")
-_OF_NODES = ("parents", "steps", "log_probabilities", "scores", "finished")  # of a beam search
-_ARRAYS = ("weights", "actions", "best_run", "truth")
 _OVER_SOURCE = ("cross", "source-receptive-field")  # sublayers of a decoder whose keys are the source
-
-Array = np.ndarray[tuple[int, ...], np.dtype[Any]]
-Json = dict[str, Any]
 
 
 def write_recording(path: str | PathLike[str], recording: Recording) -> None:
@@ -136,7 +155,7 @@ def read_recording(path: str | PathLike[str]) -> Recording:
         DataError: the file cannot be read, has changed since it was written, or is no recording of this version.
     """
     path = Path(path)
-    return recording_from_json(_content(path), path)
+    return _recording_of(_content(path), path)
 
 
 def read_recording_json(path: str | PathLike[str]) -> Json:
@@ -147,7 +166,7 @@ def read_recording_json(path: str | PathLike[str]) -> Json:
     """
     path = Path(path)
     content = _content(path)
-    recording_from_json(content, path)
+    _recording_of(content, path)
     return content
 
 
@@ -159,20 +178,29 @@ def _content(path: Path) -> Json:
             f"has format_version {version!r:.20}; expected {FORMAT_VERSION}: delete the file, and write records anew "
             "with `structattn evaluate` or `structattn explore --save`",
         )
-    return check_shape(RecordingShape, without_digest(content, path, KIND, ANY_NAME), path)
+    return without_digest(content, path, KIND, ANY_NAME)
 
 
-def recording_from_json(content: Json, path: Path) -> Recording:
-    """Return the recording in the content of a file.
-
-    Raises:
-        DataError: it is no recording.
-    """
+def _recording_of(content: Json, path: Path) -> Recording:
     try:
-        examples = [_example_from_json(each, content["arrays"]) for each in content["examples"]]
-        return Recording(content["run"], tuple(examples))
-    except (KeyError, IndexError, TypeError, ValueError, binascii.Error, zlib.error) as error:
+        arrays = _ArraysShape.model_validate(content).arrays
+        shape = RecordingShape.model_validate(content, context=arrays)
+    except ValidationError as error:
+        raise DataError(path, first_problem(error)) from None
+    try:
+        return Recording(shape.run, tuple(map(_example_of, shape.examples)))
+    except (KeyError, ValueError) as error:
         raise DataError(path, f"is no recording: {type(error).__name__}: {error}") from None
+
+
+def _encoded(value: Any, arrays: list[str], without: Sequence[str] = ()) -> Any:
+    """Return what JSON can hold in place of a value: fields that are None are left out, numbers of arrays are apart."""
+    if isinstance(value, np.ndarray):
+        return _packed(value, arrays)
+    if is_dataclass(value):
+        given = {field.name: getattr(value, field.name) for field in fields(value) if field.name not in without}
+        return {name: _encoded(each, arrays) for name, each in given.items() if each is not None}
+    return list(value) if isinstance(value, tuple) else value
 
 
 def _packed(array: Array, arrays: list[str]) -> Json:
@@ -185,133 +213,86 @@ def _packed(array: Array, arrays: list[str]) -> Json:
     return {"array": len(arrays) - 1, "dtype": name, "shape": list(array.shape)}
 
 
-def _unpacked(description: Mapping[str, Any], arrays: list[str]) -> Array:
-    dtype, shape = _DTYPES[description["dtype"]], tuple(description["shape"])
-    size = dtype.itemsize * math.prod(shape)
-    if size > MAX_BYTES:
-        raise ValueError(f"array {description['array']} has {size >> 20} MiB; expected at most 256")
-    unpack = zlib.decompressobj()
-    numbers = unpack.decompress(base64.b64decode(arrays[description["array"]], validate=True), size + 1)
-    if len(numbers) != size:
-        raise ValueError(f"array {description['array']} has not the {size} bytes of its shape {shape}")
-    return np.frombuffer(numbers, dtype=dtype).reshape(shape)
-
-
 def _example_to_json(example: RecordedExample, arrays: list[str]) -> Json:
-    content = {
-        "split": example.split,
-        "example": example.example,
-        "tokens": list(example.tokens),
-        "source": None if example.source is None else list(example.source),
-        "predicted": list(example.predicted),
-        "surprisal": _packed(example.surprisal, arrays),
-        "records": [_record_to_json(each, example, arrays) for each in example.records],
-        "beam_search": None if example.beam_search is None else _search_to_json(example.beam_search, arrays),
-    }
-    return {key: value for key, value in content.items() if value is not None}
-
-
-def _example_from_json(content: Json, arrays: list[str]) -> RecordedExample:
-    source, search = content.get("source"), content.get("beam_search")
-    tokens = tuple(content["tokens"])
-    texts = {"tokens": tokens, "source": None if source is None else tuple(source)}
-    surprisal = _unpacked(content["surprisal"], arrays)
-    if surprisal.shape != (len(tokens),) or len(content["predicted"]) != len(tokens):
-        raise ValueError(f"expected predicted and surprisal for each of {len(tokens)} tokens")
-    return RecordedExample(
-        tokens=tokens,
-        source=texts["source"],
-        predicted=tuple(content["predicted"]),
-        surprisal=surprisal,
-        records=tuple(_record_from_json(each, texts, arrays) for each in content["records"]),
-        split=content.get("split"),
-        example=content.get("example"),
-        beam_search=None if search is None else _search_from_json(search, arrays),
-    )
-
-
-def _search_to_json(search: RecordedBeamSearch, arrays: list[str]) -> Json:
-    of_nodes = {name: _packed(getattr(search, name), arrays) for name in _OF_NODES}
-    return {"tokens": list(search.tokens), "best": search.best, "text": search.text, **of_nodes}
-
-
-def _search_from_json(content: Json, arrays: list[str]) -> RecordedBeamSearch:
-    of_nodes: dict[str, Any] = {name: _unpacked(content[name], arrays) for name in _OF_NODES}
-    of_nodes["finished"] = of_nodes["finished"].astype(bool)
-    tokens = tuple(content["tokens"])
-    for name, array in of_nodes.items():
-        _require_shape(name, array, (len(tokens),))
-    parents = of_nodes["parents"]
-    if parents[0] != -1 or (parents[1:] < 0).any() or (parents >= np.arange(len(tokens))).any():
-        raise ValueError("the nodes of a beam search are no tree: expected each after its parent, the root first")
-    if content["best"] >= len(tokens):
-        raise ValueError(f"best is node {content['best']} of {len(tokens)}")
-    return RecordedBeamSearch(tokens=tokens, best=content["best"], text=content["text"], **of_nodes)
+    content: Json = _encoded(example, arrays, without=("records",))
+    return content | {"records": [_record_to_json(each, example, arrays) for each in example.records]}
 
 
 def _record_to_json(record: Record, example: RecordedExample, arrays: list[str]) -> Json:
     queries = "source" if record.side == "encoder" else "tokens"
     keys = "source" if record.sublayer in _OVER_SOURCE else queries
-    content = {
-        "side": record.side,
-        "layer": record.layer,
-        "sublayer": record.sublayer,
-        "head": record.head,
-        "mechanism": record.mechanism,
+    names = ACTION_NAMES.get(record.mechanism)
+    return {
+        **_encoded(record, arrays, without=("tokens", "sources")),
         "queries": queries,
         "keys": keys,
         "bottom": len(record.sources) > len(getattr(example, keys)),
-        "action_names": ACTION_NAMES.get(record.mechanism),
-        **{name: None if (array := getattr(record, name)) is None else _packed(array, arrays) for name in _ARRAYS},
+        **({} if names is None else {"action_names": names}),
     }
-    if record.contents is not None:
-        parts = {name: getattr(record.contents, name) for name in _CONTENTS}
-        content["contents"] = {name: _packed(part, arrays) for name, part in parts.items() if part is not None}
-    return {key: value for key, value in content.items() if value is not None}
 
 
-def _record_from_json(content: Json, texts: Mapping[str, tuple[str, ...] | None], arrays: list[str]) -> Record:
-    tokens, sources = texts[content["queries"]], texts[content["keys"]]
-    if tokens is None or sources is None:
-        raise ValueError("a record refers to a source that the example does not have")
-    sources = (BOTTOM, *sources) if content["bottom"] else sources
-    names = [name for name in _ARRAYS if name == "weights" or name in content]
-    fields: dict[str, Any] = {name: _unpacked(content[name], arrays) for name in names}
-    num_actions = len(ACTION_NAMES[content["mechanism"]]) if "actions" in fields else 0
-    time, size = len(tokens), len(sources)
-    shapes = {"weights": (time, size), "actions": (time, num_actions), "best_run": (time, 3), "truth": (time, size)}
-    for name, array in fields.items():
-        _require_shape(name, array, shapes[name])
-    contents = content.get("contents")
-    return Record(
+def _example_of(shape: _Example) -> RecordedExample:
+    tokens, source = tuple(shape.tokens), None if shape.source is None else tuple(shape.source)
+    surprisal: Any = shape.surprisal
+    if surprisal.shape != (len(tokens),) or len(shape.predicted) != len(tokens):
+        raise ValueError(f"expected predicted and surprisal for each of {len(tokens)} tokens")
+    return RecordedExample(
         tokens=tokens,
-        layer=content["layer"],
-        sublayer=content["sublayer"],
-        head=content.get("head"),
-        mechanism=content["mechanism"],
-        sources=sources,
-        side=content.get("side"),
-        contents=None if contents is None else _contents_from_json(contents, time, size, arrays),
-        **fields,
+        source=source,
+        predicted=tuple(shape.predicted),
+        surprisal=surprisal,
+        records=tuple(_record_of(each, {"tokens": tokens, "source": source}) for each in shape.records),
+        split=shape.split,
+        example=shape.example,
+        beam_search=None if shape.beam_search is None else _search_of(shape.beam_search),
     )
 
 
-def _contents_from_json(content: Json, time: int, size: int, arrays: list[str]) -> Contents:
-    contents = Contents(**{name: _unpacked(part, arrays) for name, part in content.items()})
-    depths = contents.at_least.shape[-1]
+def _search_of(shape: _BeamSearch) -> RecordedBeamSearch:
+    search = RecordedBeamSearch(**vars(shape) | {"tokens": tuple(shape.tokens)})
+    nodes, parents = len(search.tokens), search.parents
+    _require_shapes(search, dict.fromkeys(("parents", "steps", "log_probabilities", "scores", "finished"), (nodes,)))
+    if parents[0] != -1 or (parents[1:] < 0).any() or (parents >= np.arange(nodes)).any():
+        raise ValueError("the nodes of a beam search are no tree: expected each after its parent, the root first")
+    if search.best >= nodes:
+        raise ValueError(f"best is node {search.best} of {nodes}")
+    return replace(search, finished=search.finished.astype(bool))
+
+
+def _record_of(shape: _Record, texts: Mapping[str, tuple[str, ...] | None]) -> Record:
+    given = vars(shape).copy()
+    tokens, sources = texts[given.pop("queries")], texts[given.pop("keys")]
+    if tokens is None or sources is None:
+        raise ValueError("a record refers to a source that the example does not have")
+    sources = (BOTTOM, *sources) if given.pop("bottom") else sources
+    time, size = len(tokens), len(sources)
+    if shape.contents is not None:
+        given["contents"] = _contents_of(shape.contents, time, size)
+    record = Record(tokens, sources=sources, **given)
+    actions = 0 if record.actions is None else len(ACTION_NAMES[record.mechanism])
+    shapes = {"weights": (time, size), "actions": (time, actions), "best_run": (time, 3), "truth": (time, size)}
+    _require_shapes(record, shapes)
+    return record
+
+
+def _contents_of(shape: _Contents, time: int, size: int) -> Contents:
+    contents = Contents(**vars(shape))
+    depths, symbols = contents.at_least.shape[-1], 0 if contents.symbols is None else contents.symbols.shape[-1]
     shapes = {"height": (time,), "at_least": (time, depths), "positions": (time, depths, size)}
-    for name, shape in shapes.items():
-        _require_shape(name, getattr(contents, name), shape)
-    if contents.symbols is not None:
-        _require_shape("symbols", contents.symbols, (time, depths, contents.symbols.shape[-1]))
+    _require_shapes(contents, {**shapes, "symbols": (time, depths, symbols)})
     return contents
 
 
-def _require_shape(name: str, array: Array, shape: tuple[int, ...]) -> None:
-    if array.shape != shape:
-        raise ValueError(f"{name} has shape {array.shape}; expected {shape}")
-    if not np.isfinite(array).all():
-        raise ValueError(f"{name} has a number that is NaN or infinite")
+def _require_shapes(holder: object, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Check the arrays among an object's fields; those that may be missing are None."""
+    for name, shape in shapes.items():
+        array = getattr(holder, name)
+        if array is None:
+            continue
+        if array.shape != shape:
+            raise ValueError(f"{name} has shape {array.shape}; expected {shape}")
+        if not np.isfinite(array).all():
+            raise ValueError(f"{name} has a number that is NaN or infinite")
 
 
 @dataclass(frozen=True)

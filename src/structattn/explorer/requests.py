@@ -43,7 +43,7 @@ class Guard:
     Args:
         app: handles requests that pass.
         token: what the page has in its address, and its requests in the header ``X-Structattn-Token``.
-        port: the port of the server.
+        port: of the server.
     """
 
     def __init__(self, app: ASGIApp, token: str, port: int) -> None:
@@ -151,15 +151,7 @@ class ForcedActionRequest(_Request):
 
 
 class RecordRequest(_Request):
-    """A text, or an example of a split; and interventions.
-
-    Args:
-        text: the text.
-        target: the answer or translation that is given for it; None: it is searched for.
-        example: the index of an example.
-        split: its split.
-        interventions: all apply.
-    """
+    """A text or an example of a split, and interventions, which all apply; a target that is None is searched for."""
 
     text: Annotated[str, Field(max_length=MAX_CHARACTERS)] | None = None
     target: Annotated[str, Field(max_length=MAX_CHARACTERS)] | None = None

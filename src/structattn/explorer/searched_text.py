@@ -37,11 +37,8 @@ def default_examples(run: TrainedRun, split: str, count: int) -> list[int]:
     """
     batches = run.settings.training.batches
     if isinstance(batches, StreamBatches):
-        return (
-            list(range(min(count, num_examples(run.settings, run.prepared, split))))
-            if batches.sequence_length <= LONGEST_DEFAULT
-            else []
-        )
+        windows = num_examples(run.settings, run.prepared, split) if batches.sequence_length <= LONGEST_DEFAULT else 0
+        return list(range(min(count, windows)))
     lengths = run.prepared.split(split).lengths
     longest = np.maximum(lengths, run.prepared.pairs(split).source.lengths) if run.prepared.parallel_sides else lengths
     fitting = (lengths >= MIN_DEFAULT_TOKENS) & (longest <= MAX_DEFAULT_TOKENS)
@@ -68,23 +65,23 @@ def require_example(settings: RunSettings, prepared: PreparedFolder, split: str,
         raise UsageError(f"{split} has no example {example}; expected 0 to {count - 1}")
 
 
-def example_batch(run: TrainedRun, split: str, example: int, longest: int = MAX_TOKENS) -> Any:
+def example_batch(run: TrainedRun, split: str, example: int) -> Any:
     """Return an example of a split as a batch of size 1, with the inputs of training, but without masks.
 
     Raises:
-        UsageError: there is no such example, or it has more than ``longest`` tokens.
+        UsageError: there is no such example, or it has more than 1,024 tokens.
     """
     require_example(run.settings, run.prepared, split, example)
     batch = kind_of(run).explainer(run).example(split, example)
-    require_short(batch, f"example {example} of {split}", longest)
+    require_short(batch, f"example {example} of {split}")
     return batch
 
 
-def require_short(batch: Any, name: str, longest: int = MAX_TOKENS) -> None:
-    """Raise UsageError if an example, or either side of a pair, has more than ``longest`` tokens."""
+def require_short(batch: Any, name: str) -> None:
+    """Raise UsageError if an example, or either side of a pair, has more than 1,024 tokens."""
     count = max(batch.inputs.shape[1], batch.source.shape[1] if isinstance(batch, PairBatch) else 0)
-    if count > longest:
-        raise UsageError(f"{name} has {count} tokens; expected at most {longest}")
+    if count > MAX_TOKENS:
+        raise UsageError(f"{name} has {count} tokens; expected at most {MAX_TOKENS}")
 
 
 @dataclass(frozen=True)
@@ -122,14 +119,9 @@ class RecordedBeamSearch:
 
 
 def searched_pair(run: TrainedRun, text: str, number: int) -> tuple[PairBatch, RecordedBeamSearch | None]:
-    """Return a source line with the translation that the run's beam search finds, and the tree of the search.
+    """Return a source line, the ``number``-th, with the translation of the run's beam search, and the search's tree.
 
     An empty line has an empty translation without a search.
-
-    Args:
-        run: a translation run, whose evaluation settings say how to search.
-        text: the source line.
-        number: of the line, for messages.
 
     Raises:
         DataError: the line cannot be encoded, or is too long for the model.
@@ -147,15 +139,9 @@ def searched_pair(run: TrainedRun, text: str, number: int) -> tuple[PairBatch, R
 def continued_text(run: TrainedRun, text: str, beam: int, number: int) -> tuple[Batch, RecordedBeamSearch]:
     """Return a text with the continuation that beam search finds, as ``TrainedRun.generate`` does, and its tree.
 
-    Args:
-        run: a language model of text or of a formal language.
-        text: possibly empty.
-        beam: the size of the beam.
-        number: of the text, for messages.
-
     Raises:
         DataError: the text cannot be encoded, or is too long for the model.
-        UsageError: the run is of another kind, or ``beam`` is less than 1.
+        UsageError: the run is no language model of text or of a formal language, or ``beam`` is less than 1.
     """
     found = TextGenerator(TextEncoder(run), GenerationSettings(beam=beam)).search_tree(text, number, TEXTS)
     ids = [*found.prompt, *found.tree.path(found.best)]  # the last one needs no position

@@ -1,18 +1,27 @@
 """The explorer with a server: a page in which one types a text and sees what a run does, with interventions."""
 
+import asyncio
+import os
 import socket
+import sys
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from threading import Event, Lock
 from time import monotonic
 from types import FrameType
+from typing import Any
 
 import anyio
 import anyio.to_thread
+import h11
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import Message
+from torch.overrides import TorchFunctionMode
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from structattn.explorer.page import explorer_page
 from structattn.explorer.recording import Recording, record
@@ -31,24 +40,44 @@ from structattn.models import EncoderDecoder
 from structattn.support.errors import StructattnError
 
 ADDRESS = "127.0.0.1"  # of this computer, which others cannot reach
-BODY_SECONDS = 10.0  # to receive the body of a request
+HEADER_SECONDS = 5  # to receive the headers of a request
+BODY_SECONDS = 10.0  # to receive its body
+STOP_SECONDS = 1  # for answers that are being sent when the server is stopped
+MAX_CONNECTIONS = 256
 PER_MINUTE = 600  # recordings
 MAX_WAITING = 8  # recordings, which are computed one after the other
 
 
-class Recorder:
-    """Records texts, one at a time, in a thread.
+class CancelledError(Exception):
+    """A recording that nobody waits for."""
 
-    Args:
-        run: the run.
-        depths: of stacks.
-    """
+
+class _Cancellable(TorchFunctionMode):
+    """Within this context, the next function of torch in this thread after the event is set raises CancelledError."""
+
+    def __init__(self, *events: Event) -> None:
+        super().__init__()
+        self._events = events
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Call a function of torch."""
+        if any(event.is_set() for event in self._events):
+            raise CancelledError
+        return func(*args, **(kwargs or {}))
+
+
+class Recorder:
+    """Records texts of a run, with so many depths of stacks, one at a time, in a thread."""
 
     def __init__(self, run: TrainedRun, depths: int) -> None:
         self._run, self._depths = run, depths
-        self._one = anyio.CapacityLimiter(1)
+        self._threads, self._turn = anyio.CapacityLimiter(1), Lock()
         self._waiting = 0
         self._times: deque[float] = deque()
+        self._stopped = Event()
+        self.busy = False
 
     def admit(self) -> bool:
         """Count a request and return True, or return False if there are too many."""
@@ -60,13 +89,58 @@ class Recorder:
         self._times.append(now)
         return True
 
-    async def record(self, request: RecordRequest) -> Recording:
-        """Record a text or an example; raises what ``record`` raises."""
+    async def record(self, request: RecordRequest, receive: Callable[[], Awaitable[Message]]) -> Recording | None:
+        """Record a text or an example; raises what ``record`` raises. None: the client has left, or the server stops.
+
+        Args:
+            request: of the client.
+            receive: its messages after the request, of which the next is that it has left.
+        """
+        left, recording, failure = Event(), None, None
+
+        async def cancel_when_left() -> None:
+            await receive()
+            left.set()
+            group.cancel_scope.cancel()
+
+        async def cancel_when_stopped() -> None:
+            while not self._stopped.is_set():
+                await anyio.sleep(0.1)
+            group.cancel_scope.cancel()
+
         self._waiting += 1
         try:
-            return await anyio.to_thread.run_sync(self.record_now, request, limiter=self._one)
+            async with anyio.create_task_group() as group:
+                group.start_soon(cancel_when_left)
+                group.start_soon(cancel_when_stopped)
+                try:
+                    recording = await anyio.to_thread.run_sync(
+                        self._record_unless, left, request, limiter=self._threads, abandon_on_cancel=True
+                    )
+                except StructattnError as error:  # which the group would wrap
+                    failure = error
+                group.cancel_scope.cancel()
         finally:
             self._waiting -= 1
+        if failure is not None:
+            raise failure
+        return recording
+
+    def stop(self) -> None:
+        """Cancel all recordings."""
+        self._stopped.set()
+
+    def _record_unless(self, left: Event, request: RecordRequest) -> Recording | None:
+        """Record when the turn of this thread has come; what was cancelled ends at its next function of torch."""
+        with self._turn:
+            self.busy = True
+            try:
+                with _Cancellable(left, self._stopped):
+                    return self.record_now(request)
+            except CancelledError:
+                return None
+            finally:
+                self.busy = False
 
     def record_now(self, request: RecordRequest) -> Recording:
         """Record in this thread."""
@@ -83,31 +157,59 @@ class Recorder:
         return record(self._run, [request.text], targets, depths=self._depths, interventions=interventions)
 
 
+class _Protocol(H11Protocol):
+    """Closes connections on which the headers of a request do not arrive in time."""
+
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Start to wait for a request."""
+        super().connection_made(transport)
+        self._wait()
+
+    def on_response_complete(self) -> None:
+        """Start to wait for the next request."""
+        super().on_response_complete()
+        self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End."""
+        if self._timer is not None:
+            self._timer.cancel()
+        super().connection_lost(exc)
+
+    def _wait(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self.loop.call_later(HEADER_SECONDS, self._close_without_headers)
+
+    def _close_without_headers(self) -> None:
+        if self.conn.their_state is h11.IDLE:
+            self.transport.close()
+
+
 class _Server(uvicorn.Server):
     """A server whose end by a signal is not an interruption: it has nothing left to do."""
 
+    def __init__(self, config: uvicorn.Config, recorder: Recorder) -> None:
+        super().__init__(config)
+        self._recorder = recorder
+
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._recorder.stop()
         self.force_exit = self.should_exit  # at the second signal
         self.should_exit = True
 
 
-def explorer_app(run: TrainedRun, first: RecordRequest, token: str, port: int, depths: int) -> Guard:
-    """Return the server as an ASGI application.
+def explorer_app(recorder: Recorder, first: RecordRequest, token: str, port: int) -> Guard:
+    """Return the server as an ASGI application; see ``serve_explorer`` for the arguments.
 
     ``GET /?token=…`` is the page. ``POST /record`` has a ``RecordRequest`` as JSON and is answered by a recording, or
     by an object with an ``error``.
 
-    Args:
-        run: the run.
-        first: what the page shows at first.
-        token: of the requests.
-        port: of the server.
-        depths: of stacks.
-
     Raises:
         StructattnError: the first text or example cannot be recorded.
     """
-    recorder = Recorder(run, depths)
     live = {"token": token, "request": first.model_dump(exclude_defaults=True)}
     page = explorer_page([recording_to_json(recorder.record_now(first))], live)
 
@@ -125,10 +227,12 @@ def explorer_app(run: TrainedRun, first: RecordRequest, token: str, port: int, d
         if not recorder.admit():
             return refusal(429, "too many requests; try again in a minute")
         try:
-            found = await recorder.record(parse_request(body))
+            recording = await recorder.record(parse_request(body), request.receive)
         except StructattnError as error:
             return refusal(422, str(error))
-        return JSONResponse(recording_to_json(found))
+        if recording is None:
+            return refusal(503, "the recording was cancelled")
+        return JSONResponse(recording_to_json(recording))
 
     async def failed(request: Request, error: Exception) -> Response:
         return refusal(500, "the server failed; its log says why")
@@ -141,6 +245,8 @@ def serve_explorer(
     run: TrainedRun, first: RecordRequest, token: str, port: int, depths: int, on_start: Callable[[str], None]
 ) -> None:
     """Serve the explorer of a run on 127.0.0.1 until SIGINT or SIGTERM.
+
+    Where a recording does not end soon after the signal, the process does.
 
     Args:
         run: the run.
@@ -158,18 +264,24 @@ def serve_explorer(
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((ADDRESS, port))
         port = listener.getsockname()[1]
+        recorder = Recorder(run, depths)
         config = uvicorn.Config(
-            explorer_app(run, first, token, port, depths),
+            explorer_app(recorder, first, token, port),
             log_level="warning",
             ws="none",
-            http="h11",
+            http=_Protocol,
             server_header=False,
             proxy_headers=False,
-            limit_concurrency=32,
+            limit_concurrency=MAX_CONNECTIONS,
             timeout_keep_alive=5,
             h11_max_incomplete_event_size=16 * 1024,
             lifespan="off",
+            timeout_graceful_shutdown=STOP_SECONDS,
         )
         listener.listen()
         on_start(f"http://{ADDRESS}:{port}/?token={token}")
-        _Server(config).run(sockets=[listener])
+        _Server(config, recorder).run(sockets=[listener])
+    if recorder.busy:  # in one long function of torch, which no exception ends, and Python would wait for its thread
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)

@@ -65,9 +65,9 @@ def curves_plot(
     Args:
         panels: at least one.
         places: the categories from left to right, which a curve need not all have; None if x is a whole number.
-        labels: the labels of the two axes.
-        name: the name of the files.
-        caption: the caption.
+        labels: of the two axes.
+        name: of the files.
+        caption: of the figure.
     """
     names = list(dict.fromkeys(curve.label for panel in panels for curve in panel.curves))
     styles = {label: line_style(number) for number, label in enumerate(names)}
@@ -78,7 +78,9 @@ def curves_plot(
         figure = new_figure(7.2 if columns == 1 else 3.8 * columns, 4.0 if rows == 1 else 2.8 * rows)
         grid = list(figure.subplots(rows, columns, squeeze=False).flat)
         for number, (axes, panel) in enumerate(zip(grid, panels, strict=False)):
-            _label(axes, places, panel.title, labels[0], labels[1] if number % columns == 0 else "")
+            axes.set(title=panel.title, xlabel=labels[0], ylabel=labels[1] if number % columns == 0 else "")
+            if places is not None:
+                axes.set_xticks(range(len(places)), list(places))
             for place, curve in enumerate(panel.curves):
                 aside = _SPREAD * ((place + 0.5) / len(panel.curves) - 0.5)
                 lines[curve.label] = _draw(axes, curve, places, aside, styles[curve.label])
@@ -90,14 +92,6 @@ def curves_plot(
         if len(names) > 1:
             legend_above(figure, [lines[label] for label in names], names)
     return Plot(name, figure, caption)
-
-
-def _label(axes: Axes, places: Sequence[str] | None, title: str, across: str, upwards: str) -> None:
-    if places is not None:
-        axes.set_xticks(range(len(places)), list(places))
-    axes.set_title(title)
-    axes.set_xlabel(across)
-    axes.set_ylabel(upwards)
 
 
 def _draw(axes: Axes, curve: Curve, places: Sequence[str] | None, shift: float, style: LineStyle) -> Line2D:
@@ -148,8 +142,9 @@ def validation_series(run: Run) -> Series:
     return pairs[:, 0], pairs[:, 1]
 
 
-def _bounds(run: Run) -> list[float]:
-    return [event["lower_bound"] for event in run.of("validation")[:1] if event.get("lower_bound") is not None]
+def _bounds(runs: Sequence[Run]) -> list[float]:
+    first = [event for run in runs for event in run.of("validation")[:1]]
+    return sorted({event["lower_bound"] for event in first if event.get("lower_bound") is not None})
 
 
 def _upper_limit(curves: Sequence[Series], bottom: float) -> float | None:
@@ -159,41 +154,8 @@ def _upper_limit(curves: Sequence[Series], bottom: float) -> float | None:
     return top + 0.05 * (top - bottom) if top > bottom else None
 
 
-def _panel(axes: Axes, runs: Sequence[tuple[Run, LineStyle]], series: Callable[[Run], Series]) -> None:
-    curves = [series(run) for run, _ in runs]
-    for (_, style), (updates, values) in zip(runs, curves, strict=True):
-        few = len(values) <= 40
-        axes.plot(
-            updates,
-            values,
-            color=style.color,
-            marker=style.marker if few else "",
-            linestyle=style.dash,
-            linewidth=1.5 if few else 1.0,
-        )
-    axes.set_xlabel("updates")
-    axes.set_ylabel("nats per token")
-    axes.margins(x=0.02)
-    bottom = axes.get_ylim()[0]
-    axes.set_ylim(bottom, _upper_limit(curves, bottom))
-
-
-def _draw_bounds(axes: Axes, runs: Sequence[tuple[Run, LineStyle]]) -> Line2D | None:
-    """Draw a line for the bound of every validation set and return one of them for the legend."""
-    lines = [
-        axes.axhline(bound, color=INK, linewidth=1.1, linestyle=(0, (2, 2)))
-        for bound in sorted({bound for run, _ in runs for bound in _bounds(run)})
-    ]
-    return lines[0] if lines else None
-
-
 def learning_curve_plots(runs: Sequence[tuple[Run, LineStyle]], name: str) -> list[Plot]:
-    """Plot the training loss, and the validation cross-entropy, of the runs that have logged events; of none: nothing.
-
-    Args:
-        runs: runs with their styles.
-        name: the beginning of the names of the figures' files.
-    """
+    """Plot training loss and validation cross-entropy of the runs with logged events; ``name`` begins their files."""
     panels = (
         ("train", training_series, "Training loss (with dropout), in nats per token."),
         ("validation", validation_series, "Cross-entropy on validation data, in nats per token."),
@@ -206,15 +168,24 @@ def learning_curve_plots(runs: Sequence[tuple[Run, LineStyle]], name: str) -> li
 
 
 def _plot(runs: Sequence[tuple[Run, LineStyle]], series: Callable[[Run], Series], name: str, caption: str) -> Plot:
+    """Plot one curve for each run, and a line for the bound of every validation set."""
+    curves = [series(run) for run, _ in runs]
     with figure_style(name):
         figure = new_figure(5.7, 3.7)
         axes = figure.subplots()
-        bound = _draw_bounds(axes, runs) if series is validation_series else None
-        _panel(axes, runs, series)
         handles = [Line2D([], [], color=style.color, marker=style.marker, linestyle=style.dash) for _, style in runs]
         labels = [run.name for run, _ in runs]
-        if bound is not None:
-            handles, labels = [*handles, bound], [*labels, "lower bound"]
+        if series is validation_series and (bounds := _bounds([run for run, _ in runs])):
+            lines = [axes.axhline(bound, color=INK, linewidth=1.1, linestyle=(0, (2, 2))) for bound in bounds]
+            handles, labels = [*handles, lines[0]], [*labels, "lower bound"]
+        for (_, style), (updates, values) in zip(runs, curves, strict=True):
+            few = len(values) <= 40
+            marker, width = (style.marker, 1.5) if few else ("", 1.0)
+            axes.plot(updates, values, color=style.color, marker=marker, linestyle=style.dash, linewidth=width)
+        axes.set(xlabel="updates", ylabel="nats per token")
+        axes.margins(x=0.02)
+        bottom = axes.get_ylim()[0]
+        axes.set_ylim(bottom, _upper_limit(curves, bottom))
         legend_above(figure, handles, labels)
     return Plot(name, figure, caption)
 
@@ -242,17 +213,6 @@ def pool_lengths(rows: Sequence[Mapping[str, Any]], most: int = MOST_LENGTHS) ->
             points.append((total / sequences, nats / size))
             size = nats = sequences = total = 0.0
     return points + ([(total / sequences, nats / size)] if size else [])
-
-
-def _points(score: Mapping[str, Any], against_bound: bool) -> list[tuple[float, float]]:
-    rows = [row for row in score["by_length"] if row["num_sequences"]]
-    if against_bound:
-        return [(row["length"], row["cross_entropy_difference"]) for row in rows]
-    return pool_lengths(rows)
-
-
-def _has_bounds(score: Mapping[str, Any]) -> bool:
-    return all(row.get("cross_entropy_difference") is not None for row in score["by_length"])
 
 
 def _mark_training_lengths(axes: Axes, data: Mapping[str, Any]) -> None:
@@ -286,38 +246,29 @@ def _perfect_model(axes: Axes, data: Mapping[str, Any]) -> list[Line2D]:
     )
 
 
-def _draw_lengths(
-    axes: Axes, runs: Sequence[tuple[Run, LineStyle]], split: str, bound: bool
-) -> tuple[list[Line2D], list[str]]:
-    """Draw the curves and return their lines and labels."""
-    lines: list[Line2D] = []
-    labels: list[str] = []
-    for run, style in runs:
-        points = _points(run.scores[split], bound)
-        (line,) = axes.plot(
-            *zip(*points, strict=True), color=style.color, marker=style.marker, linestyle=style.dash, clip_on=False
-        )
-        lines.append(line)
-        labels.append(run.name)
-    if bound:
-        perfect = _perfect_model(axes, runs[0][0].data)
-        lines += perfect
-        labels += ["perfect model of the training strings"] * len(perfect)
-    return lines, labels
-
-
 def length_curve_plot(runs: Sequence[tuple[Run, LineStyle]], split: str, name: str) -> Plot | None:
     """Plot the curve by length of every run that has one on ``split``; None if there is none."""
     drawn = [(run, style) for run, style in runs if len(run.scores.get(split, {}).get("by_length") or ()) > 1]
     if not drawn:
         return None
-    bound = all(_has_bounds(run.scores[split]) for run, _ in drawn)
+    rows = [run.scores[split]["by_length"] for run, _ in drawn]
+    bound = all(row.get("cross_entropy_difference") is not None for each in rows for row in each)
     what = "cross-entropy above the lower bound" if bound else "cross-entropy"
     with figure_style(name):
         figure = new_figure(11.4, 4.0)
         axes = figure.add_subplot()
         _mark_training_lengths(axes, drawn[0][0].data)
-        legend_above(figure, *_draw_lengths(axes, drawn, split, bound))
+        lines: list[Line2D] = []
+        for (_, style), each in zip(drawn, rows, strict=True):
+            shown = [row for row in each if row["num_sequences"]]
+            points = (
+                [(row["length"], row["cross_entropy_difference"]) for row in shown] if bound else pool_lengths(shown)
+            )
+            x, y = zip(*points, strict=True)
+            lines += axes.plot(x, y, color=style.color, marker=style.marker, linestyle=style.dash, clip_on=False)
+        perfect = _perfect_model(axes, drawn[0][0].data) if bound else []
+        labels = [run.name for run, _ in drawn] + ["perfect model of the training strings"] * len(perfect)
+        legend_above(figure, lines + perfect, labels)
         axes.set_xlabel("string length (symbols)" if bound else "sequence length (tokens)")
         axes.set_ylabel("nats per token" + (" above the bound" if bound else ""))
         axes.margins(x=0.01)

@@ -39,13 +39,7 @@ def require_format(path: Path) -> None:
 
 
 def write_embedding_plot(path: Path, points: Mapping[str | None, Points], tags: Sequence[str | None]) -> None:
-    """Write one panel for each stream.
-
-    Args:
-        path: its ending names the format.
-        points: stream -> one point for each word.
-        tags: of the words.
-    """
+    """Write one panel for each stream, with a point for each word; the ending of the path names the format."""
     classes = [word_class(tag) for tag in tags]
     shown = [name for name in _COLORS if name in classes]
     with figure_style(path.stem):

@@ -124,10 +124,15 @@ class Plot:
 
 @contextmanager
 def figure_style(name: str) -> Iterator[None]:
-    """Draw and save figures within this context: a fixed style, and SVG identifiers that depend only on ``name``."""
+    """Draw and save figures within this context: a fixed style, and SVG identifiers that depend only on ``name``.
+
+    The style starts from matplotlib's defaults, whatever the settings of the user.
+    """
     style: Any = {**STYLE, "font.sans-serif": fonts(), "svg.hashsalt": name}
-    with mpl.rc_context(style), warnings.catch_warnings(record=True) as caught:
+    with mpl.rc_context(), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
+        mpl.rcdefaults()
+        mpl.rcParams.update(style)
         yield
     for warning in caught:
         missing = _MISSING_GLYPH.match(str(warning.message))

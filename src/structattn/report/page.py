@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from structattn.support.errors import StructattnError
-from structattn.support.files import create_folder, create_folder_unflushed
+from structattn.support.files import create_folder, create_folder_unflushed, write_atomically
 from structattn.support.reading import read_bytes
 
 
@@ -37,9 +37,7 @@ def table(head: list[Markup], rows: list[list[Markup]], **attributes: str) -> Ma
 def stacked_table(headings: Sequence[str], rows: list[list[Markup]]) -> Markup:
     """Return a table whose cells stand below each other on a narrow page, each with the heading of its column.
 
-    Args:
-        headings: of the columns; all but the first are of numbers.
-        rows: cells, the first of each row being its heading.
+    All columns but the first are of numbers; the first cell of each row is its heading.
     """
     head = [tag("th", headings[0]), *[tag("th", text, class_="number") for text in headings[1:]]]
     labelled = [
@@ -139,22 +137,27 @@ def page_text(title: str, body: Markup) -> bytes:
 def create_report_folder(output: Path) -> Path:
     """Create the folder of a report and return that of its figures; an earlier report in it will be overwritten.
 
+    Until its page is written it has one that says so, by which a repetition knows a report that was interrupted.
+
     Raises:
         StructattnError: it has other files.
     """
-    _require_report_folder(output)
-    figures = output / "figures"
+    page, figures = output / "index.html", output / "figures"
+    _require_report_folder(output, page)
     create_folder(output)
+    if not page.is_file():
+        unfinished = f"This report, {SIGNATURE}, is not complete: its command was interrupted. Give it again."
+        write_atomically(page, page_text("Report", tag("p", unfinished)))
     create_folder_unflushed(figures)  # its name is flushed with that of the page
     return figures
 
 
-def _require_report_folder(output: Path) -> None:
-    page = output / "index.html"
+def _require_report_folder(output: Path, page: Path) -> None:
     if page.is_file() and SIGNATURE.encode() in read_bytes(page):
         return
-    found = sorted(entry.name for entry in output.iterdir()) if output.is_dir() else []
-    if found or (output.exists() and not output.is_dir()):
+    names = sorted(entry.name for entry in output.iterdir()) if output.is_dir() else []
+    others = [name for name in names if not name.startswith(f".{page.name}.")]  # what a killed process leaves
+    if others or (output.exists() and not output.is_dir()):
         raise StructattnError(
-            f"{output}: expected a new folder, or one with an earlier report; found {(found or ['a file'])[0]!r}"
+            f"{output}: expected a new folder, or one with an earlier report; found {(others or ['a file'])[0]!r}"
         )

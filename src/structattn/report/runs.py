@@ -244,11 +244,6 @@ ANALYSIS_SHAPES: dict[str, type[Shape]] = {
 }
 
 
-def analysis_shape(content: dict[str, Any]) -> type[Shape]:
-    """Return the shape of an analysis; one of an unknown kind is not shown."""
-    return ANALYSIS_SHAPES.get(str(content.get("kind")), Shape)
-
-
 SPLITS = ("train", "valid", "test", "gen")
 
 _logger = logging.getLogger("structattn")
@@ -300,14 +295,11 @@ class Run:
         return [line for line in self.events if line.get("event") == event]
 
 
-def _split_order(name: str) -> tuple[int, str]:
-    return (SPLITS.index(name) if name in SPLITS else len(SPLITS), name)
-
-
 def json_files(folder: Path) -> list[Path]:
     """Return the JSON files of a folder, the splits first."""
-    paths = sorted(folder.glob("*.json"), key=lambda path: _split_order(path.stem))
-    return [path for path in paths if not path.name.startswith(".")]
+    order = {name: number for number, name in enumerate(SPLITS)}
+    paths = [path for path in folder.glob("*.json") if not path.name.startswith(".")]
+    return sorted(paths, key=lambda path: (order.get(path.stem, len(SPLITS)), path.stem))
 
 
 def _read_all(folder: Path, kind: str, shape_of: Callable[[dict[str, Any]], type[Shape]]) -> dict[str, dict[str, Any]]:
@@ -331,7 +323,9 @@ def read_run(folder: Path, name: str | None = None) -> Run:
         card=files.read_card(),
         events=verified_events(files),
         scores=_read_all(folder / "scores", "scores", lambda _: ScoreShape),
-        analyses=_read_all(folder / "analyses", "analysis", analysis_shape),
+        analyses=_read_all(
+            folder / "analyses", "analysis", lambda content: ANALYSIS_SHAPES.get(str(content.get("kind")), Shape)
+        ),
         tokens_per_second=mean_rate(files.timing),
     )
     _warn_of_old_scores(run)

@@ -1,6 +1,6 @@
 """Tables of runs and of scores for each split, with lower bounds, n-gram baselines and cautions."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -27,14 +27,7 @@ Score = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a split.
-
-    Args:
-        heading: the column heading.
-        path: the nested fields of the value in the scores.
-        written: formats the value.
-        best: selects the best value (min or max); None if there is no best one.
-    """
+    """A column of a split: its heading, and the nested fields, format and best (min, max or None) of its values."""
 
     heading: str
     path: tuple[str, ...]
@@ -98,27 +91,16 @@ def _number(text: str, best: bool = False) -> Markup:
     return tag("td", tag("strong", text) if best else text, class_="number")
 
 
-def _best(runs: Sequence[Run], split: str, column: Column) -> float | None:
-    """The best value of a column if two or more runs have one."""
-    values = [column.of(run.scores[split]) for run in runs if split in run.scores]
+def _cells(column: Column, scores: Sequence[Score]) -> list[Markup]:
+    """Return the cells of a column; the best value is bold if two or more runs have one."""
+    values = [column.of(score) for score in scores]
     known = [value for value in values if value is not None]
-    return column.best(known) if column.best is not None and len(known) > 1 else None
+    best = column.best(known) if column.best is not None and len(known) > 1 else None
+    return [_number(column.written(value), best=value is not None and value == best) for value in values]
 
 
-def _cells(runs: Sequence[Run], score: Score, split: str) -> list[Markup]:
-    cells = []
-    for column in _columns(runs, split):
-        value = column.of(score)
-        cells.append(_number(column.written(value), best=value is not None and value == _best(runs, split, column)))
-    return cells
-
-
-def _parameters(run: Run) -> int | None:
-    return next((score["parameters"] for score in run.scores.values() if score.get("parameters")), None)
-
-
-def _scored_update(run: Run) -> int | None:
-    return next((score["update"] for score in run.scores.values() if score.get("update") is not None), None)
+def _first(run: Run, name: str) -> Any:
+    return next((score[name] for score in run.scores.values() if score.get(name) is not None), None)
 
 
 def _title(run: Run, style: LineStyle, detail: str = "") -> Markup:
@@ -130,9 +112,9 @@ def _run_row(run: Run, style: LineStyle) -> list[Markup]:
     rate = run.tokens_per_second
     result = run.card.get("result") or {}
     cells = (
-        count(_parameters(run)),
+        count(_first(run, "parameters")),
         count(result.get("update")),
-        count(_scored_update(run)),
+        count(_first(run, "update")),
         MISSING if rate is None else f"{rate:,.0f}",
         duration(result.get("seconds")),
         str(result.get("reason", MISSING)).replace("_", " "),
@@ -160,7 +142,8 @@ def _baseline_row(name: str, scores: Mapping[str, Score], split: str, columns: S
 def _split_table(split: str, runs: Sequence[tuple[Run, LineStyle]], baselines: Mapping[str, Any]) -> Markup:
     only = [run for run, _ in runs]
     columns = _columns(only, split)
-    rows = [[_title(run, style), *_cells(only, run.scores.get(split, {}), split)] for run, style in runs]
+    cells = [_cells(column, [run.scores.get(split, {}) for run in only]) for column in columns]
+    rows = [[_title(run, style), *row] for (run, style), row in zip(runs, zip(*cells, strict=True), strict=True)]
     rows += [_baseline_row(name, scores, split, columns) for name, scores in baselines.items() if split in scores]
     return joined(tag("h3", split), stacked_table(["run", *[column.heading for column in columns]], rows))
 
@@ -192,6 +175,11 @@ def _note(runs: Sequence[Run], splits: Sequence[str]) -> str:
 
 
 FEWEST_EXAMPLES: Final = 30
+OF_TWO_RUNS: Final = (
+    "This holds for these two runs, not for their models: other seeds give other runs. To compare models, train each "
+    "with several seeds; see structattn compare --by model."
+)
+"""What intervals say that come from resampled examples."""
 
 Result = Mapping[str, Any]
 
@@ -208,13 +196,11 @@ def different_ends(results: Mapping[str, Result | None]) -> str | None:
     if len(ends) < 2 or {reason for reason, _ in ends} == {"early_stopping"}:
         return None
     return "these runs were not trained equally long: " + "; ".join(
-        f"{name} is in training" if each is None else f"{name} ended after {each['update']} updates ({_words(each)})"
+        f"{name} is in training"
+        if each is None
+        else f"{name} ended after {each['update']} updates ({str(each['reason']).replace('_', ' ')})"
         for name, each in results.items()
     )
-
-
-def _words(result: Result) -> str:
-    return str(result["reason"]).replace("_", " ")
 
 
 def ended_in_warmup(training: TrainingSettings, update: int) -> str | None:
@@ -236,20 +222,14 @@ def few_examples(count: int) -> str | None:
 
 
 def worse_than_baselines(scores: Mapping[str, Mapping[str, Score]]) -> list[str]:
-    """Return a warning for each run and split whose best n-gram baseline has a lower cross-entropy.
-
-    Args:
-        scores: run -> split -> scores.
-    """
-    each = ((run, split, score) for run, splits in scores.items() for split, score in splits.items())
-    return [warning for run, split, score in each for warning in _worse(run, split, score)]
-
-
-def _worse(run: str, split: str, score: Score) -> Iterator[str]:
-    found = {name: each["cross_entropy"] for name, each in (score.get("baselines") or {}).items()}
-    best = min(found, key=lambda name: found[name], default=None)
-    if best is not None and found[best] < score["cross_entropy"]:
-        yield (
-            f"{run} is worse than the {best} baseline on {split}: cross-entropy {score['cross_entropy']:.4f}, "
-            f"baseline {found[best]:.4f} nats per token"
-        )
+    """Return a warning for each run and split whose best n-gram baseline has a lower cross-entropy."""
+    warnings = []
+    for run, split, score in ((run, split, score) for run, splits in scores.items() for split, score in splits.items()):
+        baselines = {name: each["cross_entropy"] for name, each in (score.get("baselines") or {}).items()}
+        best = min(baselines, key=lambda name: baselines[name], default=None)
+        if best is not None and baselines[best] < score["cross_entropy"]:
+            warnings.append(
+                f"{run} is worse than the {best} baseline on {split}: cross-entropy {score['cross_entropy']:.4f}, "
+                f"baseline {baselines[best]:.4f} nats per token"
+            )
+    return warnings

@@ -8,6 +8,9 @@ from typer.testing import CliRunner
 
 from structattn.cli.app import app
 from structattn.metrics.translation import corpus_scores
+from structattn.report.figure import line_style
+from structattn.report.runs import read_run
+from structattn.report.tables import OF_TWO_RUNS
 from structattn.runs.folder import RunFolder
 from structattn.runs.store import read_translations
 from structattn.settings.run import resolve_settings
@@ -15,6 +18,7 @@ from structattn.support.errors import DataError
 from structattn.support.files import sha256_of_file
 from structattn.support.json_files import write_json
 from structattn.tasks.translation.compare import compare_runs_by_bin
+from structattn.tasks.translation.comparison_report import comparison_sections
 from structattn.tasks.translation.prepare import prepare_parallel
 from structattn.tasks.translation.tokenizer_training import TokenizerSettings
 
@@ -132,3 +136,10 @@ def test_runs_of_different_tasks_are_not_compared(workspace, order):
     wrong = ("text", "language_modeling") if order[0] == "base" else ("base", "translation")
     expected = "expected all runs to have language_modeling, or all translation"
     assert f"{workspace / wrong[0]}: has task '{wrong[1]}'; {expected}" in shown.output
+
+
+def test_a_comparison_of_two_runs_says_that_it_is_not_one_of_models(workspace):
+    words = ["compare", str(workspace / "base"), str(workspace / "better"), "--samples", "40"]
+    assert "holds for these two runs, not for their models" in " ".join(CliRunner().invoke(app, words).output.split())
+    runs = [(run, line_style(0)) for run in map(read_run, (workspace / "base", workspace / "better"))]
+    assert OF_TWO_RUNS in comparison_sections(runs, "x", workspace)

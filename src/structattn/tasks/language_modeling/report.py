@@ -7,13 +7,13 @@ from typing import Any
 from structattn.report.figure import LineStyle
 from structattn.report.page import Markup, joined, perplexity, stacked_table, tag
 from structattn.report.runs import Run
-from structattn.report.tables import swatch
+from structattn.report.tables import OF_TWO_RUNS, swatch
 
 Found = Mapping[str, Any]  # written by `structattn compare`
 
 _NOTE = (
     "Nats per token, negative differences for better models; 95 % intervals, and p by paired bootstrap resampling of "
-    "{examples:,} sequences, or windows of a stream."
+    "{examples:,} sequences, or windows of a stream. {of_two}"
 )
 
 
@@ -46,7 +46,7 @@ def _section(base: str, split: str, compared: Sequence[tuple[Run, LineStyle, Fou
         )
         cells = [tag("td", text, class_="number") for text in difference]
         rows.append([tag("th", swatch(style), run.name, scope="row"), *_numbers(comparison, "second"), *cells])
-    note = _NOTE.format(examples=first["examples"])
+    note = _NOTE.format(examples=first["examples"], of_two=OF_TWO_RUNS)
     return joined(tag("h3", f"Against {base} ({split})"), stacked_table(headings, rows), tag("p", note, class_="note"))
 
 

@@ -19,7 +19,7 @@ from structattn.report.figure import (
 )
 from structattn.report.page import MISSING, Markup, joined, table, tag
 from structattn.report.runs import Run
-from structattn.report.tables import swatch
+from structattn.report.tables import OF_TWO_RUNS, swatch
 from structattn.runs.store import hypotheses_path
 from structattn.support.files import sha256_of_file
 
@@ -102,7 +102,7 @@ def _whole(compared: Sequence[tuple[Run, LineStyle, Found]], base: str) -> Marku
         texts += [_against(comparison["whole"][metric]) for *_, comparison in compared]
         rows.append([tag("td", metric), *[tag("td", text, class_="number") for text in texts]])
     signatures = {each["signature"] for *_, comparison in compared for each in comparison["whole"].values()}
-    note = f"95 % intervals; p by paired bootstrap resampling. {'; '.join(sorted(signatures))}"
+    note = f"95 % intervals; p by paired bootstrap resampling. {OF_TWO_RUNS} {'; '.join(sorted(signatures))}"
     return joined(table([tag("tr", *head)], rows), tag("p", note, class_="note"))
 
 

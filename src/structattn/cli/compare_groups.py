@@ -1,0 +1,154 @@
+"""Compare groups of runs over seeds: the cells of a sweep, or run folders by their settings."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from structattn.cli.output import literal, numbers_table, print_line, print_table
+from structattn.metrics.seeds import DifferenceOverSeeds, difference_over_seeds
+from structattn.metrics.statistics import SampleStatistics, sample_statistics
+from structattn.report.page import MISSING, flattened, nats, percent, points
+from structattn.report.runs import Run, read_run
+from structattn.report.tables import Column
+from structattn.settings.sweep import load_sweep
+from structattn.support.errors import UsageError
+from structattn.sweeps.results import is_sweep, read_sweep_results
+from structattn.sweeps.worker import SweepFolder
+
+_SCORES = (  # the first that all runs have is compared
+    Column("difference from the lower bound, in nats per token", ("cross_entropy_difference",), nats),
+    Column("BLEU", ("translation", "BLEU", "value"), points),
+    Column("accuracy", ("accuracy",), percent),
+    Column("cross-entropy, in nats per token", ("cross_entropy",), nats),
+)
+
+
+@dataclass(frozen=True)
+class _Trained:
+    """A run: its group, what else tells it from others of the group (as the seed), and its scores on the split."""
+
+    name: str
+    group: str
+    key: tuple[str, ...]
+    scores: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs of one model.
+
+    Args:
+        name: of the group.
+        scores: statistics of their scores.
+        difference: from the base; None for the base.
+    """
+
+    name: str
+    scores: SampleStatistics
+    difference: DifferenceOverSeeds | None
+
+
+def compare_groups(paths: Sequence[Path], by: str | None, base: str | None, split: str) -> tuple[Column, list[Group]]:
+    """Return the score that is compared, and the groups, the base first.
+
+    Args:
+        paths: the folder of a sweep, or run folders.
+        by: an axis of the sweep, None for its cells; or a field of the settings of runs, such as ``model``.
+        base: the group that others are compared with; None: the first.
+        split: of the scores, which are those that evaluation wrote.
+
+    Raises:
+        UsageError: there is no such axis, field or group, fewer than two groups, or two runs of a group that only have
+            the same seed; or runs were not evaluated on the split.
+    """
+    sweeps = [path for path in paths if is_sweep(path)]
+    if sweeps and len(paths) > 1:
+        raise UsageError(f"{sweeps[0]} is a sweep; expected it alone, or run folders")
+    trained = list(_of_sweep(sweeps[0], by, split) if sweeps else _of_runs(paths, by or "model", split))
+    missing = [each.name for each in trained if each.scores is None]
+    if missing:
+        raise UsageError(
+            f"{missing[0]}: has no scores on {split}; run structattn evaluate, or set `evaluate: {{{split}: all}}` in "
+            "the sweep and run it again"
+        )
+    score = next((each for each in _SCORES if all(each.of(run.scores or {}) is not None for run in trained)), None)
+    if score is None:
+        raise UsageError(f"{trained[0].name}: has no score that all of these runs have on {split}")
+    groups: dict[str, dict[tuple[str, ...], float]] = {each.group: {} for each in trained}
+    if len(groups) < 2 or (base is not None and base not in groups):
+        expected = "at least two groups" if base is None else f"one group named {base!r}, and others"
+        raise UsageError(f"the runs are of {', '.join(map(repr, groups))}; expected {expected}")
+    for each in trained:
+        of_group = groups[each.group]
+        if each.key in of_group:
+            raise UsageError(f"{each.name}: a second run of {each.group} with seed {each.key[-1]}; expected one a seed")
+        of_group[each.key] = score.of(each.scores or {}) or 0.0
+    base = base or next(iter(groups))
+    first = groups.pop(base)
+    compared = [Group(base, sample_statistics([*first.values()]), None)]
+    for name, scores in groups.items():
+        compared.append(Group(name, sample_statistics([*scores.values()]), difference_over_seeds(first, scores)))
+    return score, compared
+
+
+def _of_sweep(folder: Path, by: str | None, split: str) -> Iterator[_Trained]:
+    sweep = load_sweep(SweepFolder(folder).settings)
+    if by is not None and by not in sweep.grid:
+        raise UsageError(f"--by {by}: the sweep has no such axis; expected one of {', '.join(sweep.grid)}")
+    ended = read_sweep_results(sweep, folder).ended
+    for cell in dict.fromkeys(tuple(result.trial.cell.items()) for result in ended):
+        rest = tuple(value for axis, value in cell if by not in (None, axis))
+        group = ", ".join(value for axis, value in cell if by in (None, axis))
+        for result in (each for each in ended if tuple(each.trial.cell.items()) == cell):
+            trial = result.trial
+            yield _Trained(trial.title, group, (*rest, str(trial.settings.seed)), result.outcome.scores.get(split))
+
+
+def _of_runs(paths: Sequence[Path], by: str, split: str) -> Iterator[_Trained]:
+    runs = [read_run(path) for path in paths]
+    names = _names([_chosen(run, by) for run in runs], runs, by)
+    for run, name in zip(runs, names, strict=True):
+        yield _Trained(str(run.folder), name, (str(run.settings["seed"]),), run.scores.get(split))
+
+
+def _chosen(run: Run, by: str) -> Any:
+    found: Any = run.settings
+    for name in by.split("."):
+        if not isinstance(found, Mapping) or name not in found:
+            raise UsageError(f"--by {by}: the settings of {run.folder} have no such field")
+        found = found[name]
+    return found
+
+
+def _names(values: Sequence[Any], runs: Sequence[Run], by: str) -> list[str]:
+    """Return a name for each value: the description of a model where it is enough, else the fields that differ."""
+    different = {json.dumps(value, sort_keys=True) for value in values}
+    described = [run.model if by == "model" else "" for run in runs]
+    if all(described) and len(set(described)) == len(different):
+        return described
+    if not all(isinstance(value, Mapping) for value in values):
+        return [value if isinstance(value, str) else json.dumps(value) for value in values]
+    leaves = [dict(flattened(value)) for value in values]
+    paths = dict.fromkeys(path for each in leaves for path in each)
+    differing = [path for path in paths if len({each.get(path) for each in leaves}) > 1]
+    return [", ".join(f"{path}={each.get(path, MISSING)}" for path in differing) for each in leaves]
+
+
+def print_groups(score: Column, split: str, groups: Sequence[Group]) -> None:
+    """Print one row for each group."""
+    where = f"{score.heading}, on {split}; ±95 %: half the interval of the mean over seeds (Student's t)"
+    caption = f"{where}, of differences in pairs of the same seed where there are pairs"
+    headings = ["runs", "mean", "±95 %", f"minus {groups[0].name}", "±95 %", "pairs"]
+    table = numbers_table(["group"], headings, caption)
+    for each in groups:
+        cells = [str(each.scores.count), score.written(each.scores.mean), score.written(each.scores.interval)]
+        if (difference := each.difference) is not None:
+            sign = "+" if difference.mean >= 0 else ""
+            pairs = str(difference.pairs or "none")
+            cells += [sign + score.written(difference.mean), score.written(difference.interval), pairs]
+        table.add_row(literal(each.name), *cells)
+    print_table(table)
+    if any(each.scores.count < 2 for each in groups):
+        print_line("warning: one run of a model has no interval; train it with more seeds", error=True)

@@ -1,0 +1,94 @@
+"""Comparisons of groups of runs over their seeds: by a field of their settings, and the cells of a sweep."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from structattn.cli.app import app
+from structattn.cli.compare_groups import compare_groups
+from structattn.runs.folder import RunFolder
+from structattn.settings.run import resolve_settings
+from structattn.support.errors import UsageError
+from structattn.support.json_files import write_json
+
+SCORES = {("16", 1): 0.2, ("16", 2): 0.4, ("16", 3): 0.3, ("28", 1): 0.1, ("28", 2): 0.2, ("28", 3): 0.3}
+
+
+@pytest.fixture
+def write_scored(tmp_path):
+    """write_scored(name, d_model, seed, score, **others) writes a run folder with scores, and returns its path."""
+
+    def write(name, width, seed, score, split="test", described=True):
+        folder = tmp_path / name
+        (folder / "scores").mkdir(parents=True)
+        settings = {"task": "formal_language", "data": "data", "model": {"d_model": int(width)}, "seed": seed}
+        RunFolder(folder).write_settings(resolve_settings(settings))
+        card = {"format_version": 1, "version": "0", "task": "formal_language", "seed": seed, "parameters": 1,
+                "vocabulary_size": 3, "settings_digest": "s", "environment": {}, "result": None, "command": ["x"],
+                "data": {"path": "data", "kind": "formal_language", "digest": "d"},
+                "hardware": {"processor": "x", "threads": 2}}  # fmt: skip
+        RunFolder(folder).write_card(card)
+        (folder / "events.jsonl").touch()
+        content = {"split": split, "cross_entropy": 1.0, "cross_entropy_difference": score}
+        write_json(folder / f"scores/{split}.json", "scores", content | ({"model": f"d {width}"} if described else {}))
+        return folder
+
+    return write
+
+
+@pytest.fixture
+def folders(write_scored):
+    return [write_scored(f"{width}-{seed}", width, seed, score) for (width, seed), score in SCORES.items()]
+
+
+def test_models_are_compared_over_seeds(folders):
+    score, (base, other) = compare_groups(folders, "model", None, "test")
+    assert score.path == ("cross_entropy_difference",)
+    assert (base.name, base.scores.count, base.difference) == ("d 16", 3, None)
+    assert base.scores.mean == pytest.approx(0.3)
+    assert (other.name, other.difference.pairs) == ("d 28", 3)
+    assert other.difference.mean == pytest.approx(-0.1)
+    assert other.difference.interval == pytest.approx(4.302652729911275 * 0.1 / 3**0.5, rel=1e-9)
+
+
+def test_another_base(folders):
+    _, (base, other) = compare_groups(folders, "model", "d 28", "test")
+    assert (base.name, other.difference.mean) == ("d 28", pytest.approx(0.1))
+
+
+@pytest.mark.parametrize("by", ["model", "model.d_model"])
+def test_groups_are_named_by_what_differs(write_scored, by):
+    folders = [write_scored(f"{width}-1", width, 1, 0.1, described=False) for width in ("16", "28")]
+    _, groups = compare_groups(folders, by, None, "test")
+    assert [each.name for each in groups] == (["d_model=16", "d_model=28"] if by == "model" else ["16", "28"])
+
+
+def test_the_command_prints_a_table_or_json(folders):
+    words = ["compare", *map(str, folders), "--by", "model"]
+    shown = CliRunner().invoke(app, words)
+    assert shown.exit_code == 0, shown.output
+    assert "-0.1000" in shown.output
+    assert "0.2484" in shown.output
+    assert "interval of the mean over seeds" in " ".join(shown.output.split())
+    (document,) = [json.loads(CliRunner().invoke(app, [*words, "--json"]).output)]
+    assert document["groups"][1]["difference"]["pairs"] == 3
+
+
+@pytest.mark.parametrize(
+    ("by", "base", "split", "message"),
+    [
+        ("seeds", None, "test", "--by seeds: the settings of .* have no such field"),
+        ("task", None, "test", "the runs are of 'formal_language'; expected at least two groups"),
+        ("model", "LSTM", "test", "expected one group named 'LSTM'"),
+        ("model", None, "gen", "16-1: has no scores on gen; run structattn evaluate"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(folders, by, base, split, message):
+    with pytest.raises(UsageError, match=message):
+        compare_groups(folders, by, base, split)
+
+
+def test_two_runs_with_one_seed_are_refused(folders, write_scored):
+    with pytest.raises(UsageError, match="again: a second run of d 16 with seed 1; expected one a seed"):
+        compare_groups([*folders, write_scored("again", "16", 1, 0.2)], "model", None, "test")
