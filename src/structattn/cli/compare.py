@@ -87,8 +87,9 @@ def _compare_runs(base: Path, others: Sequence[Path], split: str, samples: int, 
     tasks = {run: existing_run(run).read_settings().task for run in (base, *others)}
     if tasks[base] == "translation":
         if unlike := [run for run in others if tasks[run] != "translation"]:
+            task = tasks[unlike[0]]
             raise UsageError(
-                f"{unlike[0]}: has task {tasks[unlike[0]]!r}; expected all runs to have language_modeling, or all translation"
+                f"{unlike[0]}: has task {task!r}; expected all runs to have language_modeling, or all translation"
             )
         _compare_translations(base, others, split, samples, data, json)
     else:
