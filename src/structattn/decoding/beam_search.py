@@ -135,14 +135,6 @@ class Sentences:
         """Return some of the sentences."""
         return Sentences(self.indices[rows], self.limits[rows], self.forced[rows])
 
-    def required(self, length: int, num_classes: int) -> Int[Tensor, " open"] | None:
-        """Return the class that must follow in each sentence, negative where any may; None: any in all of them.
-
-        Raises:
-            ValueError: a prefix has a token that is not in the vocabulary of the model.
-        """
-        return None if length >= self.forced.shape[1] else forced_classes(self.forced[:, length], num_classes)
-
 
 @dataclass(frozen=True)
 class OpenSearch:
@@ -298,7 +290,10 @@ def _extend(current: OpenSearch, k: int) -> tuple[Hypotheses, DecoderState]:
     logits = logits.view(*beam.log_probs.shape, -1)
     num_classes = logits.shape[2]
     k = min(k, beam.log_probs.shape[1] * num_classes)
-    values, indices = top_continuations(logits, beam.log_probs, k, sentences.required(current.length, num_classes))
+    required = None
+    if current.length < sentences.forced.shape[1]:
+        required = forced_classes(sentences.forced[:, current.length], num_classes)
+    values, indices = top_continuations(logits, beam.log_probs, k, required)
     parents, classes = indices // num_classes, indices % num_classes
     previous = beam.tokens.take_along_dim(parents[:, :, None], 1)
     tokens = torch.cat([previous, classes[:, :, None] + CLASS_OFFSET], dim=2)

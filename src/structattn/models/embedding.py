@@ -1,9 +1,11 @@
 """Token embeddings with positions."""
 
 import math
+from typing import Any
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from structattn.attention import Streams
 from structattn.attention.positions.absolute import LearnedPositions
@@ -96,7 +98,17 @@ class TwoStreamEmbedding(nn.Module):
         return self.semantic.class_embeddings()
 
 
+def class_logits(
+    x: Float[Tensor, "*batch d_model"], output: nn.Linear | None, embedding: Any
+) -> Float[Tensor, "*batch classes"]:
+    """Return the logits of hidden states by the output layer; None: by the weights of an embedding with a full table.
+
+    Class c stands for id c + 2.
+    """
+    return F.linear(x, embedding.class_embeddings()) if output is None else output(x)
+
+
 def max_positions(embedding: nn.Module) -> int | None:
     """Return the number of positions that an embedding supports; None: any."""
-    found = [module.max_positions for module in embedding.modules() if isinstance(module, LearnedPositions)]
-    return min(found, default=None)
+    limits = [module.max_positions for module in embedding.modules() if isinstance(module, LearnedPositions)]
+    return min(limits, default=None)

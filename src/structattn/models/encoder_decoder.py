@@ -9,10 +9,9 @@ from torch import Tensor, nn
 
 from structattn.attention import Explanation
 from structattn.models.block import Memory
-from structattn.models.characters.embedding import SpelledEmbedding
+from structattn.models.characters.embedding import SpelledEmbedding, require_untied
 from structattn.models.characters.spelling import SpellingDecoder
-from structattn.models.embedding import Embedding, TwoStreamEmbedding, max_positions
-from structattn.models.language_model import class_logits, require_untied
+from structattn.models.embedding import Embedding, TwoStreamEmbedding, class_logits, max_positions
 from structattn.models.layers import Layers, LayersState
 
 AnyEmbedding = Embedding | SpelledEmbedding | TwoStreamEmbedding

@@ -5,29 +5,12 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from structattn.attention import Explanation
 from structattn.models.block import HiddenStates
-from structattn.models.characters.embedding import SpelledEmbedding
-from structattn.models.embedding import Embedding, TwoStreamEmbedding
+from structattn.models.characters.embedding import SpelledEmbedding, require_untied
+from structattn.models.embedding import Embedding, TwoStreamEmbedding, class_logits
 from structattn.models.layers import Layers, LayersState
-
-
-def class_logits(
-    x: Float[Tensor, "*batch d_model"], output: nn.Linear | None, embedding: Any
-) -> Float[Tensor, "*batch classes"]:
-    """Return the logits of hidden states by the output layer; None: by the weights of an embedding with a full table.
-
-    Class c stands for id c + 2.
-    """
-    return F.linear(x, embedding.class_embeddings()) if output is None else output(x)
-
-
-def require_untied(embedding: nn.Module, output: nn.Linear | None) -> None:
-    """Raise ValueError if the output is tied to an embedding without a full table."""
-    if output is None and isinstance(embedding, SpelledEmbedding):
-        raise ValueError("a SpelledEmbedding cannot be tied to the output; expected output=nn.Linear")
 
 
 class _TransformerLanguageModel(nn.Module):
