@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from structattn.attention import Streams
-from structattn.attention.positions.absolute import LearnedPositions
+from structattn.attention.positions.absolute import LearnedPositions, SinusoidalPositions
 from structattn.operators.common.dropout import dropout
 from structattn.support.special_tokens import CLASS_OFFSET
 
@@ -47,12 +47,14 @@ class Embedding(nn.Module):
         self.table = nn.Embedding(num_rows, d_model)
         self.positions, self.factor = positions, math.sqrt(d_model) if scaled else 1.0
 
-    def forward(self, tokens: Int[Tensor, "batch time"], first: int = 0) -> Float[Tensor, "batch time d_model"]:
-        """Return the embeddings of tokens at the positions from ``first`` on."""
+    def forward(
+        self, tokens: Int[Tensor, "batch time"], first: int = 0, lengths: Int[Tensor, " batch"] | None = None
+    ) -> Float[Tensor, "batch time d_model"]:
+        """Return the embeddings of tokens at the positions from ``first`` on; ``lengths`` are those of whole texts."""
         rows = tokens if self.full_table else (tokens - CLASS_OFFSET).clamp(min=0)
         x: Tensor = self.table(rows) * self.factor
         if self.positions is not None:
-            x = x + self.positions(first, tokens.shape[1])
+            x = x + positions_of(self.positions, first, tokens.shape[1], lengths)
         return dropout(x, self.dropout) if self.training else x
 
     def embed_step(self, tokens: Int[Tensor, " batch"], position: int) -> Float[Tensor, "batch d_model"]:
@@ -81,9 +83,11 @@ class TwoStreamEmbedding(nn.Module):
         super().__init__()
         self.syntactic, self.semantic = syntactic, semantic
 
-    def forward(self, tokens: Int[Tensor, "batch time"], first: int = 0) -> Streams:
+    def forward(
+        self, tokens: Int[Tensor, "batch time"], first: int = 0, lengths: Int[Tensor, " batch"] | None = None
+    ) -> Streams:
         """Return both embeddings of each token."""
-        return Streams(self.syntactic(tokens, first), self.semantic(tokens, first))
+        return Streams(self.syntactic(tokens, first, lengths), self.semantic(tokens, first, lengths))
 
     def embed_step(self, tokens: Int[Tensor, " batch"], position: int) -> Streams:
         """Return both embeddings of one token per sequence, all at ``position``."""
@@ -96,6 +100,15 @@ class TwoStreamEmbedding(nn.Module):
     def class_embeddings(self) -> Float[Tensor, "classes d_model"]:
         """Return the semantic embedding of each class."""
         return self.semantic.class_embeddings()
+
+
+def positions_of(
+    positions: nn.Module, first: int, count: int, lengths: Int[Tensor, " batch"] | None
+) -> Float[Tensor, "*#batch count d_model"]:
+    """Return what positions add to embeddings; those that count from the end count from that of each text."""
+    backward = isinstance(positions, SinusoidalPositions) and positions.direction == "backward"
+    added: Tensor = positions(first, count, lengths=lengths) if backward else positions(first, count)
+    return added
 
 
 def class_logits(
