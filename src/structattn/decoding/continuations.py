@@ -3,7 +3,7 @@
 import math
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from structattn.support.special_tokens import class_of, id_of
@@ -65,6 +65,7 @@ def top_continuations(
     log_probs: Float[Tensor, "batch beam"],
     k: int,
     required: Int[Tensor, " batch"] | None = None,
+    forbidden: Bool[Tensor, "batch beam classes"] | None = None,
 ) -> tuple[Float[Tensor, "batch k"], Int[Tensor, "batch k"]]:
     """Return the k best continuations of each sentence's hypotheses: score = log p(hypothesis) + log softmax(logits)_c.
 
@@ -77,6 +78,7 @@ def top_continuations(
         log_probs: of the hypotheses so far; -inf marks an empty slot.
         k: from 1 to W * C.
         required: the only class that may follow in each sentence, negative where any may; None: any in all.
+        forbidden: classes that may not follow, although they have a share of the probability; None: any may.
 
     Returns:
         Scores in descending order, and indices w * C + c. A score of -inf means that there are fewer continuations;
@@ -89,6 +91,7 @@ def top_continuations(
         raise ValueError("log_probs holds NaN or inf; expected finite numbers or -inf")
     (_, beam, num_classes), (logits, log_normalizer) = logits.shape, with_log_normalizer(logits)
     offsets = log_probs.to(logits.dtype) - log_normalizer
+    logits = logits if forbidden is None else logits.masked_fill(forbidden, -math.inf)
     if required is None and k < beam * (num_classes // _CLASSES_OF_BLOCK):
         best = _best_of_blocks(logits, offsets, k)
         if best is not None:
