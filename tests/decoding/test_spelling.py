@@ -1,7 +1,6 @@
 """Spelling of <unk>: no empty or unknown words, and log-probabilities that match the decoder step by step."""
 
 import itertools
-import math
 
 import pytest
 import torch
@@ -10,11 +9,11 @@ from structattn.decoding import (
     BeamSearch,
     Hypothesis,
     PerTokenPenalty,
-    SpellingStepper,
     add_spelling_score,
     beam_search,
     search_spellings,
 )
+from structattn.decoding.spelling import MAX_CHARACTERS, forbidden_characters
 from structattn.decoding.stepper import DecodingStart
 from structattn.models import SpellingDecoder
 
@@ -36,13 +35,10 @@ def vectors(count):
 
 
 def log_p(model, x, word):
-    """Return log p of a word among the allowed ones, character by character."""
+    """Return log p of a word, character by character."""
     state, total = model.initial_state(x[None]), 0.0
     for before, after in itertools.pairwise([1, *word, 2]):
         logits, state = model.step(torch.tensor([before]), state)
-        logits[0, 1] = -math.inf
-        if before == 1:
-            logits[0, 0] = -math.inf
         total += logits.log_softmax(-1)[0, after - 2].item()
     return total
 
@@ -52,7 +48,7 @@ def test_a_wide_beam_finds_all_allowed_words():
     (model,), xs = decoders(), vectors(3)
     words = [word for length in (1, 2, 3) for word in itertools.product((4, 5), repeat=length)]
     start = DecodingStart(model.initial_state(xs), torch.ones(3, dtype=torch.int64))
-    found = beam_search(SpellingStepper(model), start, 4, BeamSearch(40), n_best=14)
+    found = beam_search(model, start, 4, BeamSearch(40), n_best=14, forbid=forbidden_characters)
     for x, hypotheses in zip(xs, found, strict=True):
         expected = {word: log_p(model, x, word) for word in words}
         finished = {each.text: each.log_probability for each in hypotheses if each.finished}
@@ -67,7 +63,8 @@ def test_no_word_is_empty_or_contains_unknown_characters(count, beam):
     words = [best[0].text for best in found]
     assert all(words)
     assert {character for word in words for character in word} <= {4, 5}
-    assert max(map(len, words)) <= 51
+    assert max(map(len, words)) <= MAX_CHARACTERS
+    assert all(best.finished for best, *_ in found)
 
 
 @torch.no_grad()

@@ -19,7 +19,8 @@ LENGTHS = torch.tensor([6, 3])
 
 
 def settings_of(system):
-    return resolve_settings({"task": "language_modeling", "data": "prepared", "model": SYSTEMS[system]})
+    task = "masked_language_modeling" if "backward" in str(SYSTEMS[system]) else "language_modeling"
+    return resolve_settings({"task": task, "data": "prepared", "model": SYSTEMS[system]})
 
 
 def built(system):

@@ -57,7 +57,8 @@ class AttentionInputs:
         self, values: Float[Tensor, "batch heads source size"], dropout: float = 0.0, return_weights: bool = False
     ) -> Any:
         """Return the outputs of softmax attention, and its weights on request."""
-        return softmax_attention(
+        attention: Any = softmax_attention  # its overloads need return_weights as a literal
+        return attention(
             self.query,
             self.key,
             values,

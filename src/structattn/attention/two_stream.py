@@ -64,13 +64,7 @@ class CrossTwoStreamAttention(CrossHeads[Streams]):
 
     Queries are projections of the sequence's g (its h is not used), K and V of the memory's g, V' of the memory's h.
 
-    Args:
-        d_model: d, of all streams.
-        num_heads: H, which must divide d.
-        temperature: of the samples; near 0 they become one-hot.
-        straight_through: use one-hot samples in training, too, with the gradient of the relaxed weights.
-        bias: whether the projections have biases.
-        noise: whether samples have Gumbel noise; False: training is deterministic.
+    Arguments are those of ``TwoStreamAttention``, of which the memory has the same width.
     """
 
     def __init__(

@@ -8,7 +8,7 @@
 - ``beam_search_tree``: the result for one sentence, and a ``BeamTree`` of all hypotheses that were kept.
 - ``greedy_search``; ``sample`` with ``Sampling`` (temperature, top-k, top-p); ``Ensemble`` of models.
 - ``score_pairs`` and ``score_texts`` return ``SequenceScores``.
-- ``search_spellings``, ``SpellingStepper``, ``add_spelling_score``: the second stage of two-stage decoding.
+- ``search_spellings``, ``add_spelling_score``: the second stage of two-stage decoding.
 - ``max_target_lengths``, ``pad_sequences``, ``batches_by_length``, ``map_in_batches``, ``weights_unchanged``.
 """
 
@@ -33,7 +33,7 @@ from structattn.decoding.greedy import greedy_search
 from structattn.decoding.limits import max_target_lengths
 from structattn.decoding.sampling import Sampling, sample
 from structattn.decoding.scoring import SequenceScores, score_pairs, score_texts
-from structattn.decoding.spelling import SpellingStepper, add_spelling_score, search_spellings
+from structattn.decoding.spelling import add_spelling_score, search_spellings
 from structattn.decoding.stepper import (
     DecoderState,
     DecodingStart,
@@ -60,7 +60,6 @@ __all__ = [
     "PowerPenalty",
     "Sampling",
     "SequenceScores",
-    "SpellingStepper",
     "Stepper",
     "TranslationModel",
     "add_spelling_score",

@@ -15,6 +15,9 @@ from structattn.decoding.limits import MaxLengths, check_max_lengths, check_pref
 from structattn.decoding.stepper import DecoderState, DecodingStart, Hypothesis, Stepper
 from structattn.support.special_tokens import CLASS_OFFSET, EOS_CLASS, PAD
 
+Forbid = Callable[[Int[Tensor, "batch beam time"], int], Bool[Tensor, "batch beam classes"]]
+"""Returns which classes may not follow, given the tokens of ``Hypotheses`` and the number of classes."""
+
 
 @dataclass(frozen=True)
 class Hypotheses:
@@ -135,14 +138,6 @@ class Sentences:
         """Return some of the sentences."""
         return Sentences(self.indices[rows], self.limits[rows], self.forced[rows])
 
-    def required(self, length: int, num_classes: int) -> Int[Tensor, " open"] | None:
-        """Return the class that must follow in each sentence, negative where any may; None: any in all of them.
-
-        Raises:
-            ValueError: a prefix has a token that is not in the vocabulary of the model.
-        """
-        return None if length >= self.forced.shape[1] else forced_classes(self.forced[:, length], num_classes)
-
 
 @dataclass(frozen=True)
 class OpenSearch:
@@ -207,6 +202,7 @@ def beam_search(
     n_best: int = 1,
     prefixes: Sequence[Sequence[int]] | None = None,
     on_step: Callable[[Hypotheses, Hypotheses], object] | None = None,
+    forbid: Forbid | None = None,
 ) -> list[list[Hypothesis]]:
     """Return the best hypotheses of each sentence.
 
@@ -229,6 +225,7 @@ def beam_search(
         on_step: called after each step with the unfinished hypotheses of the sentences whose search goes on, and with
             those that finished in this step among the ``beam_size`` best; parents are indices into the former at the
             step before.
+        forbid: classes that no hypothesis may take; the log-probabilities of the others stay those of the model.
 
     Returns:
         For each sentence at most ``n_best`` hypotheses: finished ones by descending score, followed, where these are
@@ -248,7 +245,7 @@ def beam_search(
         for index, hypotheses in ended:
             results[index] = hypotheses
         if current is not None:
-            current, finished = _step(current, search)
+            current, finished = _step(current, search, forbid)
             if on_step is not None:
                 on_step(current.beam, finished)
     return results
@@ -267,13 +264,13 @@ def _finish(
     return rest, list(zip(current.sentences.indices[ended].tolist(), ranked, strict=True))
 
 
-def _step(current: OpenSearch, search: BeamSearch) -> tuple[OpenSearch, Hypotheses]:
+def _step(current: OpenSearch, search: BeamSearch, forbid: Forbid | None) -> tuple[OpenSearch, Hypotheses]:
     """Extend all hypotheses by one token, and prune; return also the extensions that finished.
 
     At most ``beam_size`` of the 2 * ``beam_size`` best extensions end in <eos>, so ``beam_size`` unfinished ones remain
     if there are as many. Finished ones count only if they are among the ``beam_size`` best.
     """
-    extensions, state = _extend(current, 2 * search.beam_size)
+    extensions, state = _extend(current, 2 * search.beam_size, forbid)
     length = current.length + 1
     finished, scores = current.finished, length_penalized(search.length_penalty, extensions.log_probs, length)
     among_best = torch.arange(scores.shape[1], device=scores.device).expand_as(scores) < search.beam_size
@@ -288,7 +285,7 @@ def _step(current: OpenSearch, search: BeamSearch) -> tuple[OpenSearch, Hypothes
     return replace(current, beam=beam, finished=finished, state=state, length=length), ended
 
 
-def _extend(current: OpenSearch, k: int) -> tuple[Hypotheses, DecoderState]:
+def _extend(current: OpenSearch, k: int, forbid: Forbid | None) -> tuple[Hypotheses, DecoderState]:
     """Return the k most probable one-token extensions of each sentence's hypotheses, and the model's new state.
 
     There are fewer where hypotheses times classes are less. Each hypothesis has a row of the state.
@@ -298,7 +295,11 @@ def _extend(current: OpenSearch, k: int) -> tuple[Hypotheses, DecoderState]:
     logits = logits.view(*beam.log_probs.shape, -1)
     num_classes = logits.shape[2]
     k = min(k, beam.log_probs.shape[1] * num_classes)
-    values, indices = top_continuations(logits, beam.log_probs, k, sentences.required(current.length, num_classes))
+    required = None
+    if current.length < sentences.forced.shape[1]:
+        required = forced_classes(sentences.forced[:, current.length], num_classes)
+    forbidden = None if forbid is None else forbid(beam.tokens, num_classes)
+    values, indices = top_continuations(logits, beam.log_probs, k, required, forbidden)
     parents, classes = indices // num_classes, indices % num_classes
     previous = beam.tokens.take_along_dim(parents[:, :, None], 1)
     tokens = torch.cat([previous, classes[:, :, None] + CLASS_OFFSET], dim=2)

@@ -83,8 +83,8 @@ def beam_search_tree(
         raise ValueError(f"{len(start.tokens)} sentences; expected one")
     search = BeamSearch() if search is None else search
     tree = _GrowingTree(int(start.tokens), search.ranking_penalty)
-    (found,) = beam_search(model, start, max_lengths, search, n_best, prefixes, tree.grow)
-    return found, BeamTree(tuple(tree.nodes))
+    (hypotheses,) = beam_search(model, start, max_lengths, search, n_best, prefixes, tree.grow)
+    return hypotheses, BeamTree(tuple(tree.nodes))
 
 
 class _GrowingTree:

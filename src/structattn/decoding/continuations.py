@@ -3,7 +3,7 @@
 import math
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from structattn.support.special_tokens import class_of, id_of
@@ -19,6 +19,9 @@ def with_log_normalizer(
 
     Half precision is not enough for sums of log-probabilities over a text. Where all classes are forbidden, the
     normalizer is 0, so that -inf - 0 stays -inf.
+
+    Raises:
+        ValueError: a logit is NaN or +inf.
     """
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     if logits.is_cpu and logits.dim() > 1 and logits.numel() > _NUMBERS_AT_ONCE:
@@ -26,17 +29,9 @@ def with_log_normalizer(
         total = torch.cat([some.logsumexp(-1) for some in torch.split(rows, count)]).view(logits.shape[:-1])
     else:
         total = logits.logsumexp(-1)
-    return logits, total.masked_fill(total == -math.inf, 0)
-
-
-def check_log_normalizer(log_normalizer: Float[Tensor, "*batch"]) -> None:
-    """Check that logits are finite or -inf, given log sum_c exp(logits_c).
-
-    Raises:
-        ValueError: a logit is NaN or +inf.
-    """
-    if not bool((log_normalizer < math.inf).all()):
+    if not bool((total < math.inf).all()):
         raise ValueError("the model returned NaN or inf logits; expected finite numbers or -inf")
+    return logits, total.masked_fill(total == -math.inf, 0)
 
 
 def stable_topk(
@@ -70,6 +65,7 @@ def top_continuations(
     log_probs: Float[Tensor, "batch beam"],
     k: int,
     required: Int[Tensor, " batch"] | None = None,
+    forbidden: Bool[Tensor, "batch beam classes"] | None = None,
 ) -> tuple[Float[Tensor, "batch k"], Int[Tensor, "batch k"]]:
     """Return the k best continuations of each sentence's hypotheses: score = log p(hypothesis) + log softmax(logits)_c.
 
@@ -82,6 +78,7 @@ def top_continuations(
         log_probs: of the hypotheses so far; -inf marks an empty slot.
         k: from 1 to W * C.
         required: the only class that may follow in each sentence, negative where any may; None: any in all.
+        forbidden: classes that may not follow, although they have a share of the probability; None: any may.
 
     Returns:
         Scores in descending order, and indices w * C + c. A score of -inf means that there are fewer continuations;
@@ -92,26 +89,27 @@ def top_continuations(
     """
     if not bool((log_probs < math.inf).all()):
         raise ValueError("log_probs holds NaN or inf; expected finite numbers or -inf")
-    logits, log_normalizer = with_log_normalizer(logits)
-    check_log_normalizer(log_normalizer)
+    (_, beam, num_classes), (logits, log_normalizer) = logits.shape, with_log_normalizer(logits)
     offsets = log_probs.to(logits.dtype) - log_normalizer
-    if required is None:
-        found = _best_of_blocks(logits, offsets, k)
-        return stable_topk((logits + offsets[:, :, None]).flatten(1), k) if found is None else found
-    classes = torch.arange(logits.shape[2], device=logits.device)
-    possible = (required[:, None] < 0) | (classes == required[:, None])
-    return stable_topk((logits + offsets[:, :, None]).masked_fill(~possible[:, None], -math.inf).flatten(1), k)
+    logits = logits if forbidden is None else logits.masked_fill(forbidden, -math.inf)
+    if required is None and k < beam * (num_classes // _CLASSES_OF_BLOCK):
+        best = _best_of_blocks(logits, offsets, k)
+        if best is not None:
+            return best
+    scores = logits + offsets[:, :, None]
+    if required is not None:
+        possible = (required[:, None] < 0) | (torch.arange(num_classes, device=logits.device) == required[:, None])
+        scores = scores.masked_fill(~possible[:, None], -math.inf)
+    return stable_topk(scores.flatten(1), k)
 
 
 def _best_of_blocks(logits: Tensor, offsets: Tensor, k: int) -> tuple[Tensor, Tensor] | None:
     """Return the k greatest sums of logits and offsets, which are in the k blocks of classes with the greatest maxima.
 
-    None where there are few classes, or where equal maxima compete for the last rank.
+    None where equal maxima compete for the last rank. There are more than k blocks.
     """
     (_, beam, classes), size = logits.shape, _CLASSES_OF_BLOCK
     blocks = classes // size  # block j has classes j, j + blocks, ..; the last classes, fewer than a block, are in none
-    if beam * blocks <= k:
-        return None
     in_blocks = logits[:, :, : blocks * size].unflatten(2, (size, blocks))  # type: ignore[no-untyped-call]  # torch's
     maxima = in_blocks.amax(2) + offsets[:, :, None]
     best, chosen = maxima.flatten(1).topk(k + 1)

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from structattn.decoding.continuations import check_log_normalizer, forced_classes, with_log_normalizer
+from structattn.decoding.continuations import forced_classes, with_log_normalizer
 from structattn.decoding.limits import MaxLengths, check_max_lengths, check_prefixes
 from structattn.decoding.stepper import DecoderState, DecodingStart, Hypothesis, Stepper
 from structattn.support.special_tokens import EOS_CLASS, PAD, id_of
@@ -93,7 +93,6 @@ def decode_loop(
     for length in range(longest):
         logits, state = model.step(current.tokens, current.state)
         logits, log_normalizer = with_log_normalizer(logits)
-        check_log_normalizer(log_normalizer)
         sentences = current.sentences
         classes = choose(logits, sentences)
         if length < forced.shape[1]:

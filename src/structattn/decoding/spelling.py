@@ -1,12 +1,10 @@
 """Second stage of two-stage decoding: spelling the words predicted as <unk> (Luong & Manning 2016)."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from structattn.decoding.beam_presets import BeamSearch, LengthPenalty, length_penalized
@@ -19,23 +17,21 @@ from structattn.support.special_tokens import BOS, EOS_CLASS, UNK_CLASS
 MAX_CHARACTERS = 50
 
 
-class SpellingStepper:
-    """A ``Stepper`` over characters that predicts neither an empty word nor unknown characters.
+def forbidden_characters(
+    tokens: Int[Tensor, "words beam time"], num_classes: int
+) -> Bool[Tensor, "words beam classes"]:
+    """Return which classes may not follow in a spelling.
+
+    <unk> never, <eos> not after <bos>, and after ``MAX_CHARACTERS`` characters nothing but <eos>.
 
     Args:
-        model: predicts characters; class c stands for id c + 2.
+        tokens: <bos> and the characters so far.
+        num_classes: of the model; class c stands for id c + 2.
     """
-
-    def __init__(self, model: Stepper) -> None:
-        self.model = model
-
-    def step(self, tokens: Int[Tensor, " batch"], state: Any) -> tuple[Float[Tensor, "batch classes"], Any]:
-        """Return the model's logits, with -inf for <unk>, and for <eos> after <bos>."""
-        logits, state = self.model.step(tokens, state)
-        forbidden = torch.zeros_like(logits, dtype=torch.bool)
-        forbidden[:, UNK_CLASS] = True
-        forbidden[:, EOS_CLASS] = tokens == BOS
-        return logits.masked_fill(forbidden, -math.inf), state
+    length = tokens.shape[2] - 1
+    forbidden = torch.full((num_classes,), length >= MAX_CHARACTERS, device=tokens.device)
+    forbidden[UNK_CLASS], forbidden[EOS_CLASS] = True, length == 0
+    return forbidden.expand(*tokens.shape[:2], -1)
 
 
 @torch.no_grad()
@@ -47,7 +43,7 @@ def search_spellings(
 ) -> list[list[Hypothesis]]:
     """Return the most probable spellings of each word found by beam search; none is empty or contains <unk>.
 
-    A word that does not end within ``MAX_CHARACTERS`` characters is cut there.
+    Words have at most ``MAX_CHARACTERS`` characters.
 
     Args:
         models: in evaluation mode; several form an ensemble.
@@ -56,7 +52,8 @@ def search_spellings(
         n_best: the number of spellings of each word to return.
 
     Returns:
-        Hypotheses of characters; log p is relative to the words that are not forbidden.
+        Hypotheses of characters with their log p under the model, which also gives some to spellings that are not
+        searched.
     """
     starts = [
         DecodingStart(model.initial_state(x), torch.full((len(x),), BOS, device=x.device))
@@ -67,7 +64,7 @@ def search_spellings(
     if len(models) > 1:
         ensemble = Ensemble(models)
         model, start = ensemble, ensemble.start(starts)
-    return beam_search(SpellingStepper(model), start, MAX_CHARACTERS + 1, BeamSearch(beam_size), n_best)
+    return beam_search(model, start, MAX_CHARACTERS + 1, BeamSearch(beam_size), n_best, forbid=forbidden_characters)
 
 
 def add_spelling_score(hypothesis: Hypothesis, spelling_log_prob: float, penalty: LengthPenalty) -> Hypothesis:

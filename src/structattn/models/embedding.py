@@ -1,12 +1,14 @@
 """Token embeddings with positions."""
 
 import math
+from typing import Any
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from structattn.attention import Streams
-from structattn.attention.positions.absolute import LearnedPositions
+from structattn.attention.positions.absolute import LearnedPositions, SinusoidalPositions
 from structattn.operators.common.dropout import dropout
 from structattn.support.special_tokens import CLASS_OFFSET
 
@@ -45,12 +47,14 @@ class Embedding(nn.Module):
         self.table = nn.Embedding(num_rows, d_model)
         self.positions, self.factor = positions, math.sqrt(d_model) if scaled else 1.0
 
-    def forward(self, tokens: Int[Tensor, "batch time"], first: int = 0) -> Float[Tensor, "batch time d_model"]:
-        """Return the embeddings of tokens at the positions from ``first`` on."""
+    def forward(
+        self, tokens: Int[Tensor, "batch time"], first: int = 0, lengths: Int[Tensor, " batch"] | None = None
+    ) -> Float[Tensor, "batch time d_model"]:
+        """Return the embeddings of tokens at the positions from ``first`` on; ``lengths`` are those of whole texts."""
         rows = tokens if self.full_table else (tokens - CLASS_OFFSET).clamp(min=0)
         x: Tensor = self.table(rows) * self.factor
         if self.positions is not None:
-            x = x + self.positions(first, tokens.shape[1])
+            x = x + positions_of(self.positions, first, tokens.shape[1], lengths)
         return dropout(x, self.dropout) if self.training else x
 
     def embed_step(self, tokens: Int[Tensor, " batch"], position: int) -> Float[Tensor, "batch d_model"]:
@@ -79,9 +83,11 @@ class TwoStreamEmbedding(nn.Module):
         super().__init__()
         self.syntactic, self.semantic = syntactic, semantic
 
-    def forward(self, tokens: Int[Tensor, "batch time"], first: int = 0) -> Streams:
+    def forward(
+        self, tokens: Int[Tensor, "batch time"], first: int = 0, lengths: Int[Tensor, " batch"] | None = None
+    ) -> Streams:
         """Return both embeddings of each token."""
-        return Streams(self.syntactic(tokens, first), self.semantic(tokens, first))
+        return Streams(self.syntactic(tokens, first, lengths), self.semantic(tokens, first, lengths))
 
     def embed_step(self, tokens: Int[Tensor, " batch"], position: int) -> Streams:
         """Return both embeddings of one token per sequence, all at ``position``."""
@@ -96,7 +102,26 @@ class TwoStreamEmbedding(nn.Module):
         return self.semantic.class_embeddings()
 
 
+def positions_of(
+    positions: nn.Module, first: int, count: int, lengths: Int[Tensor, " batch"] | None
+) -> Float[Tensor, "*#batch count d_model"]:
+    """Return what positions add to embeddings; those that count from the end count from that of each text."""
+    backward = isinstance(positions, SinusoidalPositions) and positions.direction == "backward"
+    added: Tensor = positions(first, count, lengths=lengths) if backward else positions(first, count)
+    return added
+
+
+def class_logits(
+    x: Float[Tensor, "*batch d_model"], output: nn.Linear | None, embedding: Any
+) -> Float[Tensor, "*batch classes"]:
+    """Return the logits of hidden states by the output layer; None: by the weights of an embedding with a full table.
+
+    Class c stands for id c + 2.
+    """
+    return F.linear(x, embedding.class_embeddings()) if output is None else output(x)
+
+
 def max_positions(embedding: nn.Module) -> int | None:
     """Return the number of positions that an embedding supports; None: any."""
-    found = [module.max_positions for module in embedding.modules() if isinstance(module, LearnedPositions)]
-    return min(found, default=None)
+    limits = [module.max_positions for module in embedding.modules() if isinstance(module, LearnedPositions)]
+    return min(limits, default=None)

@@ -9,10 +9,9 @@ from torch import Tensor, nn
 
 from structattn.attention import Explanation
 from structattn.models.block import Memory
-from structattn.models.characters.embedding import SpelledEmbedding
+from structattn.models.characters.embedding import SpelledEmbedding, require_untied
 from structattn.models.characters.spelling import SpellingDecoder
-from structattn.models.embedding import Embedding, TwoStreamEmbedding, max_positions
-from structattn.models.language_model import class_logits, require_untied
+from structattn.models.embedding import Embedding, TwoStreamEmbedding, class_logits, max_positions
 from structattn.models.layers import Layers, LayersState
 
 AnyEmbedding = Embedding | SpelledEmbedding | TwoStreamEmbedding
@@ -111,7 +110,7 @@ class EncoderDecoder(nn.Module):
     ) -> Float[Tensor, "batch time d_model"]:
         """Return the decoder's output, before the output layer."""
         memory = self.encode(source, source_lengths, oov_spellings)
-        x: Tensor = self.decoder(self.target(target), target_lengths, memory, source_lengths)
+        x: Tensor = self.decoder(self.target(target, lengths=target_lengths), target_lengths, memory, source_lengths)
         return x
 
     def attended_hidden_states(
@@ -123,8 +122,10 @@ class EncoderDecoder(nn.Module):
         oov_spellings: Int[Tensor, "oov characters"] | None = None,
     ) -> tuple[Float[Tensor, "batch time d_model"], EncoderDecoderWeights]:
         """Return the decoder's output and the attention weights, for losses that depend on both."""
-        memory, encoder = self.encoder.attend(self._embedded(source, oov_spellings), source_lengths)
-        x, decoder = self.decoder.attend(self.target(target), target_lengths, memory, source_lengths)
+        memory, encoder = self.encoder.attend(self._embedded(source, source_lengths, oov_spellings), source_lengths)
+        x, decoder = self.decoder.attend(
+            self.target(target, lengths=target_lengths), target_lengths, memory, source_lengths
+        )
         return cast(Tensor, x), EncoderDecoderWeights([own for own, _ in encoder], decoder)
 
     def logits(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch classes"]:
@@ -138,7 +139,7 @@ class EncoderDecoder(nn.Module):
         oov_spellings: Int[Tensor, "oov characters"] | None = None,
     ) -> Memory:
         """Return the encoder's output (B, S, d), or two streams of it. Outputs at padding are undefined."""
-        memory: Memory = self.encoder(self._embedded(source, oov_spellings), source_lengths)
+        memory: Memory = self.encoder(self._embedded(source, source_lengths, oov_spellings), source_lengths)
         return memory
 
     def initial_state(
@@ -168,15 +169,15 @@ class EncoderDecoder(nn.Module):
         oov_spellings: Int[Tensor, "oov characters"] | None = None,
     ) -> EncoderDecoderExplanation:
         """Return the attention weights of each layer, first layer first; dropout is active in training mode."""
-        encoder = self.encoder.explain(self._embedded(source, oov_spellings), source_lengths)
+        encoder = self.encoder.explain(self._embedded(source, source_lengths, oov_spellings), source_lengths)
         memory = self.encode(source, source_lengths, oov_spellings)
-        decoder = self.decoder.explain(self.target(target), target_lengths, memory, source_lengths)
+        decoder = self.decoder.explain(
+            self.target(target, lengths=target_lengths), target_lengths, memory, source_lengths
+        )
         return EncoderDecoderExplanation(encoder, decoder)
 
-    def _embedded(self, source: Tensor, oov_spellings: Tensor | None) -> Any:
+    def _embedded(self, source: Tensor, lengths: Tensor | None, oov_spellings: Tensor | None) -> Any:
         embedding = self.target if self.source is None else self.source
-        return (
-            embedding(source, oov_spellings=oov_spellings)
-            if isinstance(embedding, SpelledEmbedding)
-            else embedding(source)
-        )
+        if isinstance(embedding, SpelledEmbedding):
+            return embedding(source, lengths=lengths, oov_spellings=oov_spellings)
+        return embedding(source, lengths=lengths)

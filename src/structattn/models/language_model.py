@@ -5,29 +5,12 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from structattn.attention import Explanation
 from structattn.models.block import HiddenStates
-from structattn.models.characters.embedding import SpelledEmbedding
-from structattn.models.embedding import Embedding, TwoStreamEmbedding
+from structattn.models.characters.embedding import SpelledEmbedding, require_untied
+from structattn.models.embedding import Embedding, TwoStreamEmbedding, class_logits
 from structattn.models.layers import Layers, LayersState
-
-
-def class_logits(
-    x: Float[Tensor, "*batch d_model"], output: nn.Linear | None, embedding: Any
-) -> Float[Tensor, "*batch classes"]:
-    """Return the logits of hidden states by the output layer; None: by the weights of an embedding with a full table.
-
-    Class c stands for id c + 2.
-    """
-    return F.linear(x, embedding.class_embeddings()) if output is None else output(x)
-
-
-def require_untied(embedding: nn.Module, output: nn.Linear | None) -> None:
-    """Raise ValueError if the output is tied to an embedding without a full table."""
-    if output is None and isinstance(embedding, SpelledEmbedding):
-        raise ValueError("a SpelledEmbedding cannot be tied to the output; expected output=nn.Linear")
 
 
 class _TransformerLanguageModel(nn.Module):
@@ -47,7 +30,7 @@ class _TransformerLanguageModel(nn.Module):
         self, tokens: Int[Tensor, "batch time"], lengths: Int[Tensor, " batch"] | None = None
     ) -> HiddenStates:
         """Return the hidden states before the output layer (B, T, d), of both streams if there are two."""
-        return self.layers.hidden_states(self.embedding(tokens), lengths)
+        return self.layers.hidden_states(self.embedding(tokens, lengths=lengths), lengths)
 
     def attend(
         self, tokens: Int[Tensor, "batch time"], lengths: Int[Tensor, " batch"] | None = None
@@ -56,7 +39,7 @@ class _TransformerLanguageModel(nn.Module):
 
         The weights are differentiable, and None for layers that have none, such as stacks.
         """
-        x, weights = self.layers.attend(self.embedding(tokens), lengths)
+        x, weights = self.layers.attend(self.embedding(tokens, lengths=lengths), lengths)
         return self._logits(x), [own for own, _ in weights]
 
     @torch.no_grad()
@@ -64,7 +47,7 @@ class _TransformerLanguageModel(nn.Module):
         self, tokens: Int[Tensor, "batch time"], lengths: Int[Tensor, " batch"] | None = None
     ) -> list[Explanation]:
         """Return the attention weights of each layer, first layer first; dropout is active in training mode."""
-        return self.layers.explain(self.embedding(tokens), lengths)
+        return self.layers.explain(self.embedding(tokens, lengths=lengths), lengths)
 
     def _logits(self, x: Any) -> Tensor:
         return class_logits(x, self.output, self.embedding)
@@ -91,7 +74,7 @@ class LanguageModel(_TransformerLanguageModel):
             tokens: ids; <pad> from each length on.
             lengths: number of tokens per sequence; None: no padding. Logits at padding are undefined.
         """
-        return self._logits(self.layers(self.embedding(tokens), lengths))
+        return self._logits(self.layers(self.embedding(tokens, lengths=lengths), lengths))
 
     def initial_state(self, batch_size: int) -> LayersState:
         """Return the state before the first token, which is <bos>."""
@@ -137,5 +120,5 @@ class MaskedLanguageModel(_TransformerLanguageModel):
         Returns:
             (B, T, classes), or (N, classes) for the N predicted positions, sequence by sequence.
         """
-        x = self.layers(self.embedding(tokens), lengths)
+        x = self.layers(self.embedding(tokens, lengths=lengths), lengths)
         return self._logits(x if predicted is None else x[predicted])

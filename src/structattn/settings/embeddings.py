@@ -80,7 +80,9 @@ class Sinusoidal(Settings):
         default="d", description="denominator of the exponents; d-2 as in tensor2tensor"
     )
     direction: Literal["forward", "backward"] = Field(
-        default="forward", description="positions count from the start, or from the end of the padded sequence"
+        default="forward",
+        description="positions count from the start, or from the end of the text, which masked models and "
+        "transductions know",
     )
 
 

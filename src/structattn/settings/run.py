@@ -12,6 +12,7 @@ from pydantic import AfterValidator, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
 from structattn.settings.base import Seed, Settings, suggestion, words_of
+from structattn.settings.embeddings import Sinusoidal
 from structattn.settings.evaluation import EvaluationSettings
 from structattn.settings.mechanisms import Hard
 from structattn.settings.models import ModelSettings
@@ -88,6 +89,18 @@ class RunSettings(Settings):
         ):
             if given and self.task not in tasks:
                 raise ValueError(f"{field} needs the task {' or '.join(map(repr, tasks))}; the task is {self.task!r}")
+        return self
+
+    @model_validator(mode="after")
+    def _check_positions(self) -> Self:
+        positions = getattr(self.model, "positions", None)
+        known = self.task == MASKED_LANGUAGE_MODELING or self.task.endswith("transduction")
+        if isinstance(positions, Sinusoidal) and positions.direction == "backward" and not known:
+            raise ValueError(
+                "model.positions.direction: 'backward' counts from the end of the text, which is not known when the "
+                "next token is predicted; it needs the task 'masked_language_modeling', 'masked_transduction' or "
+                f"'autoregressive_transduction'; the task is {self.task!r}"
+            )
         return self
 
     @model_validator(mode="after")

@@ -28,7 +28,7 @@ from structattn.tasks.model import build_model_for
 from structattn.tasks.translation.batches import scoring_pairs
 from structattn.tasks.translation.predict import SEARCHES, Translator
 from structattn.tasks.translation.predictions import predictions, spelled_source
-from structattn.tasks.translation.translators import make_translator
+from structattn.tasks.translation.translators import PairScorer, make_translator
 from structattn.tasks.translation.unknown_words import EncodedSources, UnknownWords, last_cross_attention
 from structattn.text.batching.corruption import character_table
 from structattn.text.tokenization.vocabulary import WordCharacterTokenizer
@@ -91,6 +91,29 @@ def test_spelled_hypotheses_are_ranked_by_words_and_characters(names, prepared):
         assert sorted(skeleton(each, prepared) for each in found) == sorted(each.text for each in words)
         orders.append([skeleton(each, prepared) for each in found] != [each.text for each in words])
     assert any(orders), "characters change the order"
+
+
+@pytest.mark.parametrize("sampling", [None, SeededSampling(Sampling(), 3)], ids=["beam search", "sampling"])
+@pytest.mark.parametrize("count", [1, 2])
+def test_the_model_gives_a_spelled_translation_the_probability_that_is_reported(names, prepared, count, sampling):
+    models = tuple(random_model(names, prepared, seed, likely=1.0) for seed in range(count))
+    for model in models:
+        nn.init.normal_(model.output.weight, std=0.1)
+        model.output.bias.data[0] += 2  # so that texts end
+    limits = partial(max_target_lengths, extra=60)
+    how = {"max_lengths": limits, "unknown": "spell", "sampling": sampling}
+    lines = [line for line in LINES if line]
+    translations = Translator(models, prepared.sides, SEARCHES["fairseq"](4), **how)(lines, n_best=4)
+    finished = [
+        (line, each)
+        for line, results in zip(lines, translations, strict=True)
+        for each in results
+        if len(each.text.split()) < len(line.split()) + 60
+    ]
+    scores = PairScorer(models, prepared.sides).score_texts([(line, each.text) for line, each in finished])
+    assert sum(skeleton(each, prepared) != each.text for _, each in finished) >= 2
+    expected = [score.log_probability for score in scores]
+    assert [each.log_probability for _, each in finished] == pytest.approx(expected, rel=1e-6)
 
 
 def test_translations_do_not_depend_on_the_batch(names, prepared):

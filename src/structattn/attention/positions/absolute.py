@@ -4,7 +4,7 @@ import math
 from typing import Literal
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 Layout = Literal["interleaved", "halves"]
@@ -45,8 +45,8 @@ class SinusoidalPositions(nn.Module):
         layout: sine and cosine of a frequency side by side ("interleaved"), or all sines first ("halves").
         base: the wavelengths range from 2 pi to about 2 pi times this.
         denominator: of the exponent 2i / d; with "d-2" the last wavelength is exactly 2 pi times ``base``.
-        direction: "forward" numbers positions 0, 1, ..; "backward" numbers them L, L - 1, .., 1, where L includes
-            padding, so that positions are known for whole sequences only.
+        direction: "forward" numbers positions 0, 1, ..; "backward" numbers them L, L - 1, .., 1, where L is the length
+            of the sequence, so that positions are known for whole sequences only.
     """
 
     table: Tensor
@@ -67,13 +67,17 @@ class SinusoidalPositions(nn.Module):
         self.layout, self.base, self.denominator, self.direction = layout, base, denominator, direction
         self.register_buffer("table", self._computed(0, _NUM_CACHED_POSITIONS, d_model), persistent=False)
 
-    def forward(self, first: int, count: int, total: int | None = None) -> Float[Tensor, "count d_model"]:
+    def forward(
+        self, first: int, count: int, total: int | None = None, lengths: Int[Tensor, " batch"] | None = None
+    ) -> Float[Tensor, "*#batch count d_model"]:
         """Return positions ``first`` to ``first + count - 1``, with the device and dtype of the module.
 
         Args:
             first: the first position, counted from 0 at the start of the sequence in either direction.
             count: the number of positions.
             total: L, needed for "backward" only; None: the sequence ends after these positions.
+            lengths: L of each of several sequences, from ``first`` 0 on, at most ``count``; positions of "backward"
+                are then (batch, count, d), and undefined past each length.
 
         Raises:
             ValueError: the direction is "backward", ``first`` is not 0 and ``total`` is None, as in incremental steps.
@@ -84,12 +88,17 @@ class SinusoidalPositions(nn.Module):
                 f"direction='backward' counts positions from the end: position {first} needs the total length, so a "
                 "model with such positions cannot go step by step"
             )
+        if backward and lengths is not None:
+            numbers = lengths.to(self.table.device)[:, None] - torch.arange(count, device=self.table.device)
+            return self._rows(0, count + 1)[numbers.clamp(0, count)]
         lowest = (count if total is None else total) - first - count + 1 if backward else first
-        if lowest + count <= _NUM_CACHED_POSITIONS:
-            rows = self.table[lowest : lowest + count]
-        else:
-            rows = self._computed(lowest, count, self.table.shape[1]).to(self.table)
+        rows = self._rows(lowest, count)
         return rows.flip(0) if backward else rows
+
+    def _rows(self, first: int, count: int) -> Tensor:
+        if first + count <= _NUM_CACHED_POSITIONS:
+            return self.table[first : first + count]
+        return self._computed(first, count, self.table.shape[1]).to(self.table)
 
     def _computed(self, first: int, count: int, d_model: int) -> Tensor:
         return sinusoidal_positions(first, count, d_model, self.layout, self.base, self.denominator)

@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from structattn.models.embedding import positions_of
 from structattn.models.lstm import apply_lstm
 from structattn.operators.common.dropout import dropout
 from structattn.support.special_tokens import CLASS_OFFSET, PAD
@@ -193,6 +194,7 @@ class SpelledEmbedding(nn.Module):
         self,
         tokens: Int[Tensor, "batch time"],
         first: int = 0,
+        lengths: Int[Tensor, " batch"] | None = None,
         oov_spellings: Int[Tensor, "oov characters"] | None = None,
     ) -> Float[Tensor, "batch time d_model"]:
         """Return the embeddings of tokens at the positions from ``first`` on.
@@ -200,12 +202,13 @@ class SpelledEmbedding(nn.Module):
         Args:
             tokens: ids; ``vocabulary_size + k`` is the word that row k of ``oov_spellings`` spells.
             first: the position of the first one.
+            lengths: those of whole texts, for positions that count from the end.
             oov_spellings: of out-of-vocabulary words.
         """
         distinct, indices = torch.unique(tokens, return_inverse=True)
         x = self._embeddings(distinct, oov_spellings)[indices] * math.sqrt(self.table.embedding_dim)
         if self.positions is not None:
-            x = x + self.positions(first, tokens.shape[1])
+            x = x + positions_of(self.positions, first, tokens.shape[1], lengths)
         return dropout(x, self.dropout) if self.training else x
 
     def embed_step(self, tokens: Int[Tensor, " batch"], position: int) -> Float[Tensor, "batch d_model"]:
@@ -270,3 +273,9 @@ def _concatenate_padded(first: Int[Tensor, "some _"], second: Int[Tensor, "other
     """Concatenate spellings, padded to the same length."""
     width = max(first.shape[1], second.shape[1])
     return torch.cat([F.pad(part, (0, width - part.shape[1])) for part in (first, second)])
+
+
+def require_untied(embedding: nn.Module, output: nn.Linear | None) -> None:
+    """Raise ValueError if the output is tied to an embedding without a full table."""
+    if output is None and isinstance(embedding, SpelledEmbedding):
+        raise ValueError("a SpelledEmbedding cannot be tied to the output; expected output=nn.Linear")

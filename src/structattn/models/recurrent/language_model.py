@@ -12,8 +12,7 @@ from torch.nn import functional as F
 from structattn.attention import Explanation
 from structattn.attention.nondeterministic_stack import weights_and_runs
 from structattn.models.characters.embedding import SpelledEmbedding
-from structattn.models.embedding import Embedding
-from structattn.models.language_model import class_logits
+from structattn.models.embedding import Embedding, class_logits
 from structattn.models.recurrent.deep import DeepRecurrence, DeepState
 from structattn.models.recurrent.recurrence import OneHot, Recurrence, remove_bos
 from structattn.operators import (

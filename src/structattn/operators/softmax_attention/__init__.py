@@ -52,23 +52,6 @@ def softmax_attention(
 ) -> tuple[Tensor, Tensor]: ...
 
 
-@overload
-def softmax_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    *,
-    lengths: Tensor | None = ...,
-    memory_lengths: Tensor | None = ...,
-    causal: bool = ...,
-    mask: Tensor | None = ...,
-    dropout: float = ...,
-    scale: float | None = ...,
-    return_weights: bool,
-    implementation: Implementation = ...,
-) -> Tensor | tuple[Tensor, Tensor]: ...
-
-
 def softmax_attention(
     query: Float[Tensor, "batch heads queries size"],
     key: Float[Tensor, "batch heads keys size"],

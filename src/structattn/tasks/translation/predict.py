@@ -289,7 +289,7 @@ class Translator:
             return list(zip(unknown.hypotheses, unknown.copied(), strict=True))
         speller = self.sides.target.character_tokenizer
         assert speller is not None
-        spelled = unknown.spelled(speller, self.search.beam_size)
+        spelled = unknown.spelled(speller, self.search.beam_size, self.sides.target.vocabulary.id_of)
         penalty = NoLengthPenalty() if self.sampling is not None else self.search.ranking_penalty
         return [
             (add_spelling_score(hypothesis, sum(log_p for _, log_p in words), penalty), [word for word, _ in words])

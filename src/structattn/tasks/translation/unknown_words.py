@@ -4,7 +4,7 @@ Hypotheses are processed once more, as whole sequences, to recover the attention
 predicted.
 """
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -72,10 +72,18 @@ class UnknownWords:
         ]
 
     @torch.no_grad()
-    def spelled(self, speller: WordCharacterTokenizer, beam_size: int) -> list[list[tuple[str, float]]]:
-        """Return, for each <unk> of each hypothesis, its most probable spelling other than ``<unk>``, and its log p.
+    def spelled(
+        self, speller: WordCharacterTokenizer, beam_size: int, known: Container[str] = ()
+    ) -> list[list[tuple[str, float]]]:
+        """Return, for each <unk> of each hypothesis, its most probable spelling, and its log p.
 
-        The beam has at least two hypotheses, for an alternative where one is ``<unk>``.
+        ``<unk>`` itself is none, nor is a word of the vocabulary, which the model would not predict as <unk>, unless
+        all spellings that are found are such words.
+
+        Args:
+            speller: turns characters into words.
+            beam_size: hypotheses for each word; at least 2, for an alternative where one is ``<unk>``.
+            known: the vocabulary.
         """
         rows, inputs, lengths = self._decoder_inputs()
         unknown = self._unknown_mask(inputs.shape)
@@ -84,9 +92,10 @@ class UnknownWords:
             for model, (source, rare) in zip(self.models, self.sources.inputs, strict=True)
         ]
         decoders = [model.spelling for model in self.models if model.spelling is not None]
-        spellings = iter(search_spellings(decoders, vectors, max(2, beam_size), n_best=2))
+        count = max(2, beam_size)
+        spellings = iter(search_spellings(decoders, vectors, count, n_best=count))
         return [
-            [_known_word(next(spellings), speller) for _ in _unknown_positions(hypothesis)]
+            [_new_word(next(spellings), speller, known) for _ in _unknown_positions(hypothesis)]
             for hypothesis in self.hypotheses
         ]
 
@@ -119,6 +128,9 @@ def _unknown_positions(hypothesis: Hypothesis) -> list[int]:
     return [position for position, token in enumerate(hypothesis.tokens) if token == UNK]
 
 
-def _known_word(spellings: Sequence[Hypothesis], speller: WordCharacterTokenizer) -> tuple[str, float]:
-    words = ((speller.decode(spelling.text), spelling.log_probability) for spelling in spellings)
-    return next(word for word in words if word[0] != UNKNOWN_SYMBOL)
+def _new_word(
+    spellings: Sequence[Hypothesis], speller: WordCharacterTokenizer, known: Container[str]
+) -> tuple[str, float]:
+    words = [(speller.decode(spelling.text), spelling.log_probability) for spelling in spellings]
+    possible = [pair for pair in words if pair[0] != UNKNOWN_SYMBOL]
+    return next((pair for pair in possible if pair[0] not in known), possible[0])
