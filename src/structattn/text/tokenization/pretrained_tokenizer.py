@@ -25,7 +25,7 @@ from structattn.support.json_files import load_json
 from structattn.support.reading import read_bytes
 from structattn.support.special_tokens import EOS, FIRST_SYMBOL, UNK
 from structattn.text.tokenization.encoding import EncodedLines
-from structattn.text.tokenization.tokenizers import TextError
+from structattn.text.tokenization.tokenizers import TextError, refuse_surrogates
 from structattn.text.tokenization.vocabulary import CONTROL_SYMBOLS, UNKNOWN_SYMBOL, Vocabulary
 
 TOKENIZER_NAME: Final = "tokenizer.json"
@@ -111,6 +111,7 @@ class PretrainedTokenizer:
             TextError: the line contains the name of a special token other than the unknown one, or the library cannot
                 encode it.
         """
+        refuse_surrogates(line)
         encoding = self._call(self._tokenizer.encode, line)
         ids: list[int] = self._our_ids[encoding.ids].tolist()
         for token, (start, end) in zip(ids, encoding.offsets, strict=True):
