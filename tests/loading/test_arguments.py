@@ -10,7 +10,7 @@ import torch
 
 from structattn.loading.runs import load
 from structattn.runs.selection import weights_of
-from structattn.support.errors import CheckpointError, UsageError
+from structattn.support.errors import CheckpointError, DataError, UsageError
 
 
 @pytest.mark.parametrize(
@@ -112,3 +112,31 @@ def test_a_copy_has_a_model_of_its_own(run_dir):
             parameter.zero_()
     assert deep.translate(["eins zwei"]) == expected
     assert weights_of(deep.model).keys() == weights_of(run.model).keys()
+
+
+@pytest.mark.parametrize(("text", "place"), [("a \ud800 b", 3), ("\udfff", 1)])
+@pytest.mark.parametrize("kind", ["sentences", "stream", "masked text"])
+def test_lone_surrogates_are_refused_by_position_at_every_entry(run_dir, kind, text, place):
+    run = load(run_dir(kind))
+    calls = [lambda: run.score(["a", text]), lambda: run.explain(["a", text])]
+    if kind != "masked text":
+        calls.append(lambda: run.generate(["a", text]))
+    for call in calls:
+        with pytest.raises(DataError, match=f"texts:2: .*: character {place} is U[+]D.*, half of a surrogate pair"):
+            call()
+
+
+def test_lone_surrogates_are_refused_in_translations(run_dir):
+    run, text = load(run_dir("translation")), "eins \ud83d"
+    for call in (
+        lambda: run.translate([text]),
+        lambda: run.score([(text, "one")]),
+        lambda: run.score([("eins", text)]),
+        lambda: run.explain([text]),
+        lambda: run.explain(["eins"], [text]),
+        lambda: load(run_dir("parser")).predict([text]),
+        lambda: load(run_dir("question")).predict([f"{text} quest"]),
+        lambda: load(run_dir("autoregressive")).predict([text]),
+    ):
+        with pytest.raises(DataError, match=r"character 6 is U[+]D83D, half of a surrogate pair"):
+            call()

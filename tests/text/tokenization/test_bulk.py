@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from structattn.text.lines import Normalization
+from structattn.text.tokenization import encoding, splitting
 from structattn.text.tokenization.byte_pair_encoding import MARKERS
 from structattn.text.tokenization.encoding import BulkEncoder
 from structattn.text.tokenization.splitting import split_text, text_size
@@ -97,3 +98,21 @@ def test_remembered_words_are_bounded(monkeypatch):
     for line in ("low lower", "newest low lower", "low wide", "a b c d e"):
         assert encoder(split_text("word", line + "\n")).tokens.tolist() == tokenizer.encode(line)
     assert len(encoder._remembered) == 3
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7])
+@pytest.mark.parametrize("level", LEVELS)
+def test_the_blocks_of_a_long_text_do_not_show(monkeypatch, level, size):
+    lines = ["", "ab  c", "\t", "é漢 \U0001f600d", "a", "", " x\u00a0y", "abcdefghij klm", "", ""]
+    text = "".join(line + "\n" for line in lines)
+    whole, whole_size = split_text(level, text), text_size(text)
+    monkeypatch.setattr(splitting, "_BLOCK", size)
+    monkeypatch.setattr(encoding, "_SYMBOLS_AT_ONCE", size)
+    split = split_text(level, text)
+    assert by_line(split) == by_line(whole) == [LEVELS[level].split(line) for line in lines]
+    assert (split.indices.dtype, text_size(text)) == (whole.indices.dtype, whole_size)
+    ids = [[index + 3] * (index % 3) for index in range(len(split.symbols))]
+    ragged = encoding._encode_ragged(ids, split)
+    expected = [[token for symbol in line for token in ids[split.symbols.index(symbol)]] for line in by_line(split)]
+    assert ragged.tokens.tolist() == [token for line in expected for token in line]
+    assert ragged.lengths.tolist() == [len(line) for line in expected]

@@ -4,7 +4,9 @@ import json
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from structattn.cli.app import app
 from structattn.support.errors import DataError, UsageError
 from structattn.tasks.language_modeling.prepare import prepare_language_modeling
 from structattn.tasks.language_modeling.settings import TextSettings
@@ -109,3 +111,40 @@ def test_level_and_tokenizer_go_together():
         TextSettings("bpe", tokenizer="model")
     with pytest.raises(UsageError, match="expected both or neither"):
         TextSettings("pretrained")
+
+
+def write_tokenizer(folder, pattern=None, special=None, **model):
+    """A tokenizer of the words a and b."""
+    inner = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0, "b": 1, **(special or {})}, **model))
+    split = tokenizers.pre_tokenizers.WhitespaceSplit()
+    inner.pre_tokenizer = split
+    if pattern is not None:
+        inner.pre_tokenizer = tokenizers.pre_tokenizers.Split(tokenizers.Regex(pattern), "isolated")
+    folder.mkdir()
+    inner.save(str(folder / "tokenizer.json"))
+    return folder
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_regular_expression_that_backtracks_without_end_is_one_line(tmp_path, capfd, workers):
+    folder = write_tokenizer(tmp_path / "endless", r"(a+a+)+c", {"<unk>": 2}, unk_token="<unk>")
+    (tmp_path / "text").write_text("a\n" + "a" * 60 + "b\n")
+    arguments = ["prepare", "text", *(f"--{split}={tmp_path / 'text'}" for split in ("train", "valid"))]
+    arguments += [f"--tokenizer={folder}", f"--workers={workers}", f"--output={tmp_path / 'data'}"]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 1
+    expected = f"{tmp_path / 'text'}:2:1: the tokenizer {folder / 'tokenizer.json'} cannot encode it: Onig: "
+    assert result.stderr.splitlines()[-1].startswith(f"structattn: {expected}")
+    assert "panicked" not in capfd.readouterr().err
+    with pytest.raises(TextError, match=r"cannot encode it: Onig: .*retry-limit-in-match over"):
+        read_pretrained_tokenizer(folder).encode("a" * 60 + "b")
+    assert "panicked" not in capfd.readouterr().err
+
+
+def test_words_outside_a_tokenizer_without_unknown_token_are_refused(tmp_path):
+    folder = write_tokenizer(tmp_path / "known")
+    tokenizer = read_pretrained_tokenizer(folder)
+    assert tokenizer.encode("a b") == tokenizer.encode_lines(["a b"]).tokens.tolist()
+    assert tokenizer.encode_lines(["a", "a c"]) is None
+    with pytest.raises(TextError, match=f"has a word that {folder / 'tokenizer.json'} does not know, which has no unk"):
+        tokenizer.encode("a c")

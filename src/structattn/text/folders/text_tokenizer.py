@@ -12,12 +12,18 @@ from structattn.support.errors import DataError
 from structattn.support.special_tokens import FIRST_SYMBOL
 from structattn.text.folders.header import CHARACTERS_NAME, HEADER_NAME, VOCABULARY_NAME
 from structattn.text.lines import Normalization
+from structattn.text.tokenization.byte_pair_encoding import MARK
 from structattn.text.tokenization.pretrained_tokenizer import (
     TOKENIZER_NAME,
     PretrainedTokenizer,
     load_pretrained_tokenizer,
 )
-from structattn.text.tokenization.subword_files import load_subword_model, save_subword_model
+from structattn.text.tokenization.subword_files import (
+    RESERVED_CHARACTER,
+    load_subword_model,
+    save_subword_model,
+    subword_path,
+)
 from structattn.text.tokenization.subword_tokenizer import SubwordTokenizer
 from structattn.text.tokenization.tokenizers import LEVELS, SymbolTokenizer, Tokenizer
 from structattn.text.tokenization.vocabulary import UNKNOWN_SYMBOL, Vocabulary, WordCharacterTokenizer
@@ -160,11 +166,21 @@ def load_tokenizer_files(
         tokenizer = SymbolTokenizer(level, vocabulary, unknown_classes)
         return TextTokenizer(tokenizer, normalization, character_tokenizer)
     model = load_subword_model(level, folder, prefix)
+    _require_pieces(model.pieces, vocabulary, subword_path(level, folder, prefix))
     ids = range(FIRST_SYMBOL + 1, vocabulary.size) if kept is None else kept
     if any(not FIRST_SYMBOL < token < vocabulary.size for token in ids):
         raise DataError(folder / KEPT_NAME, f"names a piece outside the vocabulary of {vocabulary.size} symbols")
     restricted = model.restrict(vocabulary.symbols[token] for token in ids)
     return TextTokenizer(SubwordTokenizer(restricted, vocabulary), normalization)
+
+
+def _require_pieces(pieces: Iterable[str], vocabulary: Vocabulary, path: Path) -> None:
+    """Raise DataError if a symbol of the vocabulary of subwords is neither a character nor a piece of their model."""
+    known = set(pieces)
+    for symbol in vocabulary.symbols[FIRST_SYMBOL + 1 :]:
+        text = symbol.removesuffix(MARK)
+        if len(text) > 1 and known.isdisjoint((symbol, text)) and RESERVED_CHARACTER not in symbol:
+            raise DataError(path, f"damaged: has no piece {symbol!r:.60}, which is in {VOCABULARY_NAME}")
 
 
 def _load_characters(path: Path) -> WordCharacterTokenizer:

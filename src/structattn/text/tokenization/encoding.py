@@ -12,6 +12,7 @@ from structattn.text.tokenization.splitting import SplitText
 from structattn.text.tokenization.subword_tokenizer import SubwordTokenizer
 from structattn.text.tokenization.tokenizers import SymbolTokenizer, Tokenizer
 
+_SYMBOLS_AT_ONCE: Final = 1 << 18
 _MAX_REMEMBERED: Final = 1 << 18  # words, of about 300 bytes each
 
 
@@ -54,17 +55,21 @@ def _flat(ids: Iterable[int]) -> Int32[np.ndarray, " tokens"]:
 
 
 def _encode_ragged(ids: Sequence[Sequence[int]], split: SplitText) -> EncodedLines:
-    """Replace symbol i of the text by ``ids[i]``."""
+    """Replace symbol i of the text by ``ids[i]``, some symbols at once."""
     flat = _flat(chain.from_iterable(ids))
     counts = np.fromiter(map(len, ids), np.int64, len(ids))
     starts = np.cumsum(counts) - counts
-    counts_in_text = counts[split.indices]
-    ends = np.cumsum(counts_in_text)
-    positions = np.arange(counts_in_text.sum()) + np.repeat(
-        starts[split.indices] - ends + counts_in_text, counts_in_text
-    )
-    ends_of_lines = np.concatenate(([0], ends))[np.cumsum(split.lengths)]
-    return EncodedLines(flat[positions], np.diff(ends_of_lines, prepend=0))
+    parts, ends_of_lines, done = [np.zeros(0, np.int32)], np.zeros(len(split.lengths), np.int64), 0
+    symbols_of_lines = np.cumsum(split.lengths)
+    for first in range(0, len(split.indices), _SYMBOLS_AT_ONCE):
+        some = split.indices[first : first + _SYMBOLS_AT_ONCE]
+        ends = np.cumsum(counts[some])
+        offsets = np.repeat(starts[some] - ends + counts[some], counts[some])
+        parts.append(flat[np.arange(len(offsets)) + offsets])
+        lines = slice(*np.searchsorted(symbols_of_lines, (first, first + len(some)), "right"))
+        ends_of_lines[lines] = done + ends[symbols_of_lines[lines] - first - 1]
+        done += len(offsets)
+    return EncodedLines(np.concatenate(parts), np.diff(ends_of_lines, prepend=0))
 
 
 def num_unknown(lines: EncodedLines) -> int:

@@ -6,10 +6,13 @@ under their own names. If one token has several roles, as ``<|endoftext|>`` of G
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, Final, SupportsInt
 
 import numpy as np
@@ -22,7 +25,7 @@ from structattn.support.json_files import load_json
 from structattn.support.reading import read_bytes
 from structattn.support.special_tokens import EOS, FIRST_SYMBOL, UNK
 from structattn.text.tokenization.encoding import EncodedLines
-from structattn.text.tokenization.tokenizers import TextError
+from structattn.text.tokenization.tokenizers import TextError, refuse_surrogates
 from structattn.text.tokenization.vocabulary import CONTROL_SYMBOLS, UNKNOWN_SYMBOL, Vocabulary
 
 TOKENIZER_NAME: Final = "tokenizer.json"
@@ -44,6 +47,7 @@ class PretrainedTokenizer:
     Args:
         content: the bytes of ``tokenizer.json``.
         special: the name of their token for each of our special symbols that they have.
+        path: the file, for messages.
 
     Raises:
         DataError: the content is not a tokenizer, or its tokens cannot be symbols of a vocabulary.
@@ -52,6 +56,7 @@ class PretrainedTokenizer:
 
     content: bytes = field(repr=False)
     special: Mapping[str, str]
+    path: Path = field(default=Path(TOKENIZER_NAME), compare=False)
 
     @cached_property
     def _tokenizer(self) -> Any:
@@ -59,7 +64,7 @@ class PretrainedTokenizer:
         try:
             tokenizer = library.Tokenizer.from_str(self.content.decode())
         except Exception as error:  # the library raises its own, of no common class
-            raise DataError(Path(TOKENIZER_NAME), f"not a tokenizer: {error}") from None
+            raise DataError(self.path, f"not a tokenizer: {error}") from None
         tokenizer.no_truncation()
         tokenizer.no_padding()
         return tokenizer
@@ -70,7 +75,7 @@ class PretrainedTokenizer:
         theirs: dict[str, int] = self._tokenizer.get_vocab(with_added_tokens=True)
         for symbol, token in self.special.items():
             if token not in theirs:
-                raise DataError(Path(TOKENIZER_NAME), f"{symbol} is the token {token!r}, which it does not have")
+                raise DataError(self.path, f"{symbol} is the token {token!r}, which it does not have")
         special = [theirs[self.special[symbol]] if symbol in self.special else None for symbol in _SPECIAL]
         return *special, *sorted(index for index in theirs.values() if index not in special)
 
@@ -81,7 +86,7 @@ class PretrainedTokenizer:
         try:
             return Vocabulary.from_symbols(names, unknown=True)
         except ValueError as error:
-            raise DataError(Path(TOKENIZER_NAME), f"its tokens cannot be a vocabulary: {error}") from None
+            raise DataError(self.path, f"its tokens cannot be a vocabulary: {error}") from None
 
     @cached_property
     def _our_ids(self) -> Int32[np.ndarray, " theirs"]:
@@ -103,9 +108,11 @@ class PretrainedTokenizer:
         """Return the ids of a line, without special tokens before and after it.
 
         Raises:
-            TextError: the line contains the name of a special token other than the unknown one.
+            TextError: the line contains the name of a special token other than the unknown one, or the library cannot
+                encode it.
         """
-        encoding = self._tokenizer.encode(line, add_special_tokens=False)
+        refuse_surrogates(line)
+        encoding = self._call(self._tokenizer.encode, line)
         ids: list[int] = self._our_ids[encoding.ids].tolist()
         for token, (start, end) in zip(ids, encoding.offsets, strict=True):
             if token < FIRST_SYMBOL:
@@ -117,10 +124,27 @@ class PretrainedTokenizer:
 
     def encode_lines(self, lines: Sequence[str]) -> EncodedLines | None:
         """Return the ids of many lines at once, computed in the library's threads; None if ``encode`` refuses one."""
-        encoded = [each.ids for each in self._tokenizer.encode_batch_fast(lines, add_special_tokens=False)]
+        try:
+            encoded = [each.ids for each in self._call(self._tokenizer.encode_batch_fast, lines)]
+        except TextError:
+            return None
         lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
         tokens = self._our_ids[np.fromiter((index for ids in encoded for index in ids), np.int64, int(lengths.sum()))]
         return None if bool((tokens < FIRST_SYMBOL).any()) else EncodedLines(tokens, lengths)
+
+    def _call(self, encode: Callable[..., Any], text: str | Sequence[str]) -> Any:
+        """Encode by the library, whose errors have no common class, and some are panics of Rust."""
+        try:
+            with _silent_panics() if b'"Regex"' in self.content else nullcontext():
+                return encode(text, add_special_tokens=False)
+        except BaseException as error:
+            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+                raise
+            if "Missing [UNK]" in str(error):
+                reason = f"has a word that {self.path} does not know, which has no unknown token"
+            else:
+                reason = f"the tokenizer {self.path} cannot encode it: {error}"
+            raise TextError(reason, 1) from None
 
     def decode(self, ids: Iterable[SupportsInt]) -> str:
         """Decode ids to a line, without special tokens; a line feed is replaced, as the result must be one line.
@@ -157,6 +181,23 @@ class PretrainedTokenizer:
         write_unflushed(folder / (prefix + TOKENIZER_NAME), self.content)
 
 
+@contextmanager
+def _silent_panics() -> Iterator[None]:
+    """Keep what a panic of Rust writes to standard error: its backtrace, which the error replaces."""
+    try:
+        stderr = os.dup(2)
+    except OSError:  # it is closed
+        yield
+        return
+    with TemporaryFile() as kept:
+        os.dup2(kept.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(stderr, 2)
+            os.close(stderr)
+
+
 def read_pretrained_tokenizer(folder: Path) -> PretrainedTokenizer:
     """Read a local folder of Hugging Face: ``tokenizer.json``, and its special tokens from the configuration beside it.
 
@@ -172,6 +213,10 @@ def read_pretrained_tokenizer(folder: Path) -> PretrainedTokenizer:
         for symbol, roles in _ROLES.items():
             tokens = [token for role in roles if (token := _name(configuration.get(role)))]
             special |= {symbol: tokens[0]} if tokens else {}
+    tokenizer = load_json(path)
+    model = tokenizer.get("model") if isinstance(tokenizer, dict) else None
+    if isinstance(model, dict) and isinstance(model.get("vocab"), dict) and model.get("unk_token") in model["vocab"]:
+        special.setdefault(UNKNOWN_SYMBOL, model["unk_token"])  # of a tokenizer without a configuration
     return load_pretrained_tokenizer(path, special)
 
 
@@ -182,12 +227,10 @@ def load_pretrained_tokenizer(path: Path, special: Mapping[str, str]) -> Pretrai
         DataError: the file cannot be read, or is not a tokenizer.
     """
     try:
-        tokenizer = PretrainedTokenizer(read_bytes(path), special)
+        tokenizer = PretrainedTokenizer(read_bytes(path), special, path)
         tokenizer.vocabulary  # noqa: B018  # checks the content
     except OSError as error:
         raise DataError(path, f"cannot be read: {error.strerror or error}") from None
-    except DataError as error:
-        raise DataError(path, error.reason) from None
     return tokenizer
 
 

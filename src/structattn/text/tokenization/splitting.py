@@ -1,7 +1,8 @@
 """Splitting of many lines at once into words, characters or bytes; equal to ``split_line`` on each."""
 
+import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 
@@ -11,6 +12,8 @@ from numpy.typing import NDArray
 
 from structattn.text.tokenization.tokenizers import BYTE_SYMBOLS
 
+_BLOCK = 1 << 18  # characters
+_SEPARATOR = re.compile(r"[ \t\n]")
 _LINE_FEED = 10
 _NUM_CODE_POINTS = 0x110000
 
@@ -37,7 +40,8 @@ class SplitText:
 def split_text(level: str, text: str) -> SplitText:
     """Split lines into symbols.
 
-    Cost: linear; words take about 0.2 µs each, characters and bytes a few ns.
+    Cost: linear; words take about 0.2 µs each, characters and bytes a few ns. Memory: that of the result, and some tens
+    of MB.
 
     Args:
         level: ``word``, ``character`` or ``byte``.
@@ -47,40 +51,84 @@ def split_text(level: str, text: str) -> SplitText:
 
 
 def _split_words(text: str) -> SplitText:
-    tokens = text.replace("\t", " ").replace("\n", " \n ").split(" ")
     index_of = defaultdict[str, int](count(2).__next__, {"\n": 0, "": 1})  # a new word gets the next index
-    indices = np.fromiter(map(index_of.__getitem__, tokens), np.int32, len(tokens))
-    is_word = indices > 1
-    symbols = list(index_of)[2:]
-    return _split_text(symbols, indices[is_word] - 2, is_word, indices == 0)
+    parts, lengths = list[NDArray[np.integer]](), _Lengths()
+    for block in _blocks(text, _SEPARATOR):
+        tokens = block.replace("\t", " ").replace("\n", " \n ").split(" ")
+        indices = np.fromiter(map(index_of.__getitem__, tokens), np.int32, len(tokens))
+        is_word = indices > 1
+        parts.append(indices[is_word] - 2)
+        lengths.add(is_word, indices == 0)
+    return _split_text(list(index_of)[2:], parts, lengths)
 
 
 def _split_characters(text: str) -> SplitText:
-    codes = np.frombuffer(text.encode("utf-32-le"), "<u4")
-    is_character = codes != _LINE_FEED
     occurs = np.zeros(_NUM_CODE_POINTS, dtype=bool)
-    occurs[codes] = True
+    for block in _blocks(text):
+        occurs[_codes(block)] = True
     occurs[_LINE_FEED] = False
     distinct = np.flatnonzero(occurs)
-    index_of = np.empty(_NUM_CODE_POINTS, dtype=np.int32)
+    index_of = np.empty(_NUM_CODE_POINTS, dtype=np.min_scalar_type(max(0, len(distinct) - 1)))
     index_of[distinct] = np.arange(len(distinct))
-    symbols = [chr(code) for code in distinct.tolist()]
-    return _split_text(symbols, index_of[codes[is_character]], is_character, ~is_character)
+    parts, lengths = list[NDArray[np.integer]](), _Lengths()
+    for block in _blocks(text):
+        codes = _codes(block)
+        is_character = codes != _LINE_FEED
+        parts.append(index_of[codes[is_character]])
+        lengths.add(is_character, ~is_character)
+    return _split_text([chr(code) for code in distinct.tolist()], parts, lengths)
+
+
+def _codes(text: str) -> NDArray[np.uint32]:
+    return np.frombuffer(text.encode("utf-32-le"), "<u4")
 
 
 def _split_bytes(text: str) -> SplitText:
-    values = np.frombuffer(text.encode(), np.uint8)
-    is_symbol = values != _LINE_FEED
-    return _split_text(BYTE_SYMBOLS, values[is_symbol], is_symbol, ~is_symbol)
+    parts, lengths = list[NDArray[np.integer]](), _Lengths()
+    for block in _blocks(text):
+        values = np.frombuffer(block.encode(), np.uint8)
+        is_symbol = values != _LINE_FEED
+        parts.append(values[is_symbol])
+        lengths.add(is_symbol, ~is_symbol)
+    return _split_text(BYTE_SYMBOLS, parts, lengths)
 
 
-def _split_text(
-    symbols: Sequence[str], indices: NDArray[np.integer], is_symbol: NDArray[np.bool_], is_end: NDArray[np.bool_]
-) -> SplitText:
-    """Return the split text, given which positions of all symbols and line ends are the ones or the others."""
-    lengths = np.diff(np.cumsum(is_symbol)[is_end], prepend=0)
+def _blocks(text: str, cut: re.Pattern[str] | None = None) -> Iterator[str]:
+    """Yield a text in blocks of some hundred thousand characters, which end where ``cut`` matches if it is given."""
+    start = 0
+    while start < len(text):
+        end = start + _BLOCK
+        if cut is not None and end < len(text):
+            place = cut.search(text, end - 1)
+            end = len(text) if place is None else place.end()
+        yield text[start:end]
+        start = end
+
+
+class _Lengths:
+    """Counts the symbols of each line of a text that comes in blocks."""
+
+    def __init__(self) -> None:
+        self._of_blocks, self._open = [np.zeros(0, np.int64)], 0
+
+    def add(self, is_symbol: NDArray[np.bool_], is_end: NDArray[np.bool_]) -> None:
+        """Count a block, given which of its positions are symbols and which are ends of lines."""
+        ends = np.cumsum(is_symbol)[is_end]
+        lengths = np.diff(ends, prepend=0)
+        lengths[:1] += self._open
+        self._of_blocks.append(lengths)
+        total = int(np.count_nonzero(is_symbol))
+        self._open = total - int(ends[-1]) if len(ends) else self._open + total
+
+    def of_lines(self) -> Int64[np.ndarray, " lines"]:
+        """Return the number of symbols of each line."""
+        return np.concatenate(self._of_blocks)
+
+
+def _split_text(symbols: Sequence[str], parts: Sequence[NDArray[np.integer]], lengths: _Lengths) -> SplitText:
     smallest = np.min_scalar_type(max(0, len(symbols) - 1))
-    return SplitText(symbols, indices.astype(smallest, copy=False), lengths)
+    indices = np.concatenate([np.zeros(0, smallest), *(part.astype(smallest, copy=False) for part in parts)])
+    return SplitText(symbols, indices, lengths.of_lines())
 
 
 @dataclass(frozen=True)
@@ -100,8 +148,13 @@ _SEPARATES = np.isin(np.arange(256), [ord(" "), ord("\t"), _LINE_FEED])
 
 def text_size(text: str) -> TextSize:
     """Return the size of lines, each followed by a line feed."""
-    values = np.frombuffer(text.encode(), np.uint8)
-    separates = _SEPARATES[values]
-    ends_word = int(np.count_nonzero(separates[1:] & ~separates[:-1]))
+    words = num_bytes = 0
+    in_word = False
+    for block in _blocks(text):
+        values = np.frombuffer(block.encode(), np.uint8)
+        separates = _SEPARATES[values]
+        words += int(np.count_nonzero(separates[1:] & ~separates[:-1])) + (in_word and bool(separates[0]))
+        in_word = not separates[-1]
+        num_bytes += len(values)
     line_feeds = text.count("\n")
-    return TextSize(ends_word, len(text) - line_feeds, len(values) - line_feeds)
+    return TextSize(words, len(text) - line_feeds, num_bytes - line_feeds)

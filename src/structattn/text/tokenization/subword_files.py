@@ -17,6 +17,9 @@ from structattn.text.tokenization.byte_pair_encoding import BytePairEncoding
 from structattn.text.tokenization.subword_tokenizer import SubwordModel
 
 SPACE: Final = "▁"
+RESERVED_CHARACTER: Final = "▅"
+"""U+2585: SentencePiece skips words that contain it in training, and reads them as a piece of their own."""
+
 _STAND_IN, _ESCAPE = "\ue000", "\ue001"  # for private use: what they mean in a text is left to its author
 _ESCAPED = {SPACE: _STAND_IN, _STAND_IN: _ESCAPE + _STAND_IN, _ESCAPE: _ESCAPE + _ESCAPE}
 _TO_ESCAPE = re.compile(f"[{''.join(_ESCAPED)}]")
@@ -47,9 +50,12 @@ class SentencePieceModel:
 
     @cached_property
     def pieces(self) -> tuple[str, ...]:
-        """All pieces of the model."""
-        processor = self._processor
-        return tuple(processor.id_to_piece(index) for index in range(processor.get_piece_size()) if index)
+        """All pieces of the model but the first, which is <unk>.
+
+        Raises:
+            ValueError: the bytes are not a SentencePiece model.
+        """
+        return tuple(_text_of(body) for key, body in _fields(self.model) if key == _PIECE)[1:]
 
     @property
     def digest(self) -> str:
@@ -109,25 +115,31 @@ def disable_pieces(model: bytes, kept: Container[str]) -> bytes:
     Raises:
         ValueError: the bytes are not a SentencePiece model.
     """
-    changed, offset = bytearray(), 0
+    changed = bytearray()
+    for key, body in _fields(model):
+        text = _text_of(body) if key == _PIECE and changed else ""  # the first piece is <unk>
+        field = body + _UNUSED if len(text) > 1 and text not in kept else body
+        changed += bytes((key,)) + _encode_varint(len(field)) + field
+    return bytes(changed)
+
+
+def _fields(model: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield the key and the content of each field of a model, all of which have a length."""
+    offset = 0
     while offset < len(model):
         length, start = _decode_varint(model, offset + 1)
         key, body = model[offset], model[start : start + length]
         if key & 7 != _PIECE & 7 or len(body) < length:
             raise ValueError(f"byte {offset}: not a field of a SentencePiece model")
-        if key == _PIECE and changed and _is_disabled(body, kept):  # the first piece is <unk>
-            body += _UNUSED
-        changed += bytes((key,)) + _encode_varint(len(body)) + body
+        yield key, body
         offset = start + length
-    return bytes(changed)
 
 
-def _is_disabled(piece: bytes, kept: Container[str]) -> bool:
+def _text_of(piece: bytes) -> str:
     if not piece or piece[0] != _PIECE:
         raise ValueError("a piece does not begin with its text")
     length, start = _decode_varint(piece, 1)
-    text = piece[start : start + length].decode()
-    return len(text) > 1 and text not in kept
+    return piece[start : start + length].decode()
 
 
 def _decode_varint(message: bytes, offset: int) -> tuple[int, int]:
@@ -149,6 +161,11 @@ def _encode_varint(value: int) -> bytes:
 BPE_NAME, SENTENCEPIECE_NAME = "subwords.json", "subwords.model"
 
 
+def subword_path(level: str, folder: Path, prefix: str) -> Path:
+    """Return the file of the subwords of a level in a prepared folder."""
+    return folder / (prefix + (BPE_NAME if level == "bpe" else SENTENCEPIECE_NAME))
+
+
 def save_subword_model(model: SubwordModel, folder: Path, prefix: str) -> None:
     """Write ``subwords.json`` (BPE) or ``subwords.model`` (SentencePiece), without the restriction ``kept``.
 
@@ -157,9 +174,9 @@ def save_subword_model(model: SubwordModel, folder: Path, prefix: str) -> None:
     """
     if isinstance(model, BytePairEncoding):
         content = {"format_version": 1, "marker": model.marker, "merges": model.merges}
-        write_unflushed(folder / (prefix + BPE_NAME), json.dumps(content, ensure_ascii=False, indent=0) + "\n")
+        write_unflushed(subword_path("bpe", folder, prefix), json.dumps(content, ensure_ascii=False, indent=0) + "\n")
     elif isinstance(model, SentencePieceModel):
-        write_unflushed(folder / (prefix + SENTENCEPIECE_NAME), model.model)
+        write_unflushed(subword_path("sentencepiece", folder, prefix), model.model)
     else:
         raise TypeError(f"no file format for {type(model).__name__}")
 
@@ -170,14 +187,17 @@ def load_subword_model(level: str, folder: Path, prefix: str) -> SubwordModel:
     Raises:
         DataError: the file is missing or damaged.
     """
-    path = folder / (prefix + (BPE_NAME if level == "bpe" else SENTENCEPIECE_NAME))
+    path = subword_path(level, folder, prefix)
     try:
         content = read_bytes(path)
-        return _parse_merges(parse_json(content)) if level == "bpe" else SentencePieceModel(content)
+        model = _parse_merges(parse_json(content)) if level == "bpe" else SentencePieceModel(content)
+        model.pieces  # noqa: B018  # checks the content
     except OSError as error:
         raise DataError(path, f"cannot be read: {error.strerror or error}") from None
     except (ValueError, TypeError, KeyError) as error:
-        raise DataError(path, f"not a list of merges: {error!r}") from None
+        what = "a list of merges" if level == "bpe" else "a SentencePiece model"
+        raise DataError(path, f"not {what}: {error!r}") from None
+    return model
 
 
 def _parse_merges(content: Any) -> BytePairEncoding:

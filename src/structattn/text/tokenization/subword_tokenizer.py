@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Int32
 
 from structattn.support.special_tokens import FIRST_SYMBOL, UNK
+from structattn.text.tokenization.tokenizers import refuse_surrogates
 from structattn.text.tokenization.vocabulary import CONTROL_SYMBOLS, UNKNOWN_SYMBOL, Vocabulary
 
 _CACHED_PRETOKENS = 1 << 17
@@ -76,7 +77,11 @@ class SubwordTokenizer:
 
         Args:
             line: words separated by single spaces, without leading or trailing spaces.
+
+        Raises:
+            TextError: see ``refuse_surrogates``.
         """
+        refuse_surrogates(line)
         return [token for pretoken in self.model.pretokenize(line) for token in self._cached_ids(pretoken)]
 
     def encode_words(self, words: Sequence[str]) -> list[list[int]]:

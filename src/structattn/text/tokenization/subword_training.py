@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from structattn.support.errors import UsageError
 from structattn.support.imports import import_library
 from structattn.text.tokenization.byte_pair_encoding import MARK, BytePairEncoding
-from structattn.text.tokenization.subword_files import SPACE, SentencePieceModel
+from structattn.text.tokenization.subword_files import RESERVED_CHARACTER, SPACE, SentencePieceModel
 from structattn.text.tokenization.subword_tokenizer import SubwordModel
 
 DEFAULT_CAPACITY: Final = 4_000_000
@@ -87,7 +87,6 @@ _SENTENCEPIECE = "sentencepiece-"
 _PURPOSE = "training subwords"
 _SEPARATOR = "\n"  # the one character that no line contains
 _REPETITIONS = 1000
-_RESERVED_CHARACTER = "▅"  # U+2585: SentencePiece reserves it and skips words that contain it
 _MAX_WORD_BYTES = 1 << 20  # SentencePiece's default would skip words of more than 4192 bytes
 
 
@@ -201,4 +200,4 @@ def train_sentencepiece(pretokens: Mapping[str, int], size: int, algorithm: str)
 
 def _required_characters(pretokens: Mapping[str, int]) -> str:
     """Return all characters; without this option SentencePiece omits those of the word ``<unk>``."""
-    return "".join(sorted(set().union(*pretokens) - {SPACE, _RESERVED_CHARACTER}))
+    return "".join(sorted(set().union(*pretokens) - {SPACE, RESERVED_CHARACTER}))

@@ -124,12 +124,29 @@ def split_line(level: str, line: str) -> list[str]:
     """Split a line into symbols.
 
     Raises:
-        TextError: a word is ``<pad>``, ``<bos>`` or ``<eos>``. As an ordinary word it would need a second symbol of
-            that name, and as the control symbol it would let text end a sequence.
+        TextError: see ``refuse_surrogates``; or a word is ``<pad>``, ``<bos>`` or ``<eos>``. As an ordinary word it
+            would need a second symbol of that name, and as the control symbol it would let text end a sequence.
     """
+    refuse_surrogates(line)
     symbols = get_level(level).split(line)
     refuse_control_symbols(line, symbols)
     return symbols
+
+
+def refuse_surrogates(line: str) -> None:
+    """Check that a line has a form in UTF-8. One that was read from a file has; a string of Python need not have.
+
+    Raises:
+        TextError: it has half of a surrogate pair.
+    """
+    try:
+        line.encode()
+    except UnicodeEncodeError as error:
+        place, column = error.start, len(line[: error.start].encode()) + 1
+        reason = (
+            f"character {place + 1} is U+{ord(line[place]):04X}, half of a surrogate pair, which text does not have"
+        )
+        raise TextError(reason, column) from None
 
 
 def refuse_control_symbols(line: str, symbols: Sequence[str]) -> None:
