@@ -21,7 +21,6 @@ def export_huggingface(run: TrainedRun, folder: Path) -> str:
     """Write configuration, weights and tokenizer."""
     require_own_tables(run, "huggingface")
     form, prepared, settings = input_form(run), run.prepared, run.settings
-    write_tokenizers(run, folder)
     source = prepared.vocabulary if prepared.parallel_sides is None else prepared.sides.source.vocabulary
     sizes = source.size, prepared.vocabulary.size
     start = form.before[0] if form.before else BOS
@@ -30,6 +29,7 @@ def export_huggingface(run: TrainedRun, folder: Path) -> str:
         class_name = save_as_transformers(run.model, model_settings, sizes, folder, start)
     except ImportError as error:
         raise UsageError(str(error)) from None
+    write_tokenizers(run, folder, padding_side="left" if class_name.startswith("Structattn") else "right")
     return _usage(run, class_name)
 
 

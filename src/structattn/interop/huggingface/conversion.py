@@ -141,6 +141,8 @@ def save_as_transformers(
         The name of the model's class.
     """
     converted = transformers_model(model, settings, *sizes)
+    if isinstance(converted, GPT2LMHeadModel):
+        converted.config.bos_token_id = start
     if converted.can_generate():
         ours = isinstance(converted, OwnModel)
         maximum = max_positions(settings) if ours else converted.config.max_position_embeddings

@@ -194,6 +194,10 @@ class _OnStackRoberta(PreTrainedModel):
 class StackGPT2LMHeadModel(_OnStackGPT2, GPT2LMHeadModel):
     """``GPT2LMHeadModel`` on a ``StackGPT2Model``."""
 
+    def __init__(self, config: StackGPT2Config) -> None:
+        super().__init__(config)
+        self.loss_type = "ForCausalLM"  # else the Trainer counts first tokens, which nothing predicts
+
 
 class StackGPT2ForSequenceClassification(_OnStackGPT2, GPT2ForSequenceClassification):
     """``GPT2ForSequenceClassification`` on a ``StackGPT2Model``."""
