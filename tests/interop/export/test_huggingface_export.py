@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from tests.interop.export.kinds import CAUSAL, GAUSSIAN, MASKED, SIZES, STACKS, TIED, TRANSLATOR
 
 from structattn.decoding import greedy_search, start_continuation, start_translation
 from structattn.interop.export.formats import export_run
@@ -12,7 +13,6 @@ from structattn.interop.export.tokenizer import make_tokenizer
 from structattn.support.errors import UsageError
 from structattn.support.special_tokens import BOS, CLASS_OFFSET, EOS
 from structattn.text.folders.prepared import open_prepared
-from tests.interop.export.kinds import CAUSAL, GAUSSIAN, MASKED, SIZES, STACKS, TIED, TRANSLATOR
 
 
 @pytest.fixture(autouse=True)

@@ -1,11 +1,16 @@
 """What users of transformers do with exported folders, for every kind of model: right, or refused by name."""
 
+import json
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
+from tests.interop.export.kinds import CAUSAL, MASKED, TRANSLATORS
 
 from structattn.interop.export.formats import export_run
 from structattn.support.special_tokens import BOS, CLASS_OFFSET
-from tests.interop.export.kinds import CAUSAL, MASKED, TRANSLATORS
 
 KINDS = {
     **{name: (data, settings, "AutoModelForCausalLM") for name, (data, settings, _) in CAUSAL.items()},
@@ -37,6 +42,9 @@ class Exported:
 
     def load(self, **options):
         return self.auto.from_pretrained(self.folder, **options).eval()
+
+    def config(self):
+        return json.loads((self.folder / "config.json").read_text())
 
     def texts(self):
         """Texts of different lengths; of a translation the sources and the targets."""
@@ -147,3 +155,52 @@ def test_the_trainer_makes_a_step_with_the_loss_of_the_run(exported, tmp_path, k
     assert 0.1 < loss < 20
     assert is_random or loss == pytest.approx(nats / count, abs=1e-3)
     assert any(not torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+WITHOUT_AN_IMPORT = """
+import sys, torch, transformers
+folder, auto, trust = sys.argv[1:]
+options = {"trust_remote_code": trust == "True", "local_files_only": True}
+tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **options)
+model = getattr(transformers, auto).from_pretrained(folder, **options).eval()
+assert not any("Structattn" in name for name in sys.modules)
+ids = tokenizer([sys.stdin.read()], return_tensors="pt")["input_ids"]
+inputs = {"decoder_input_ids": torch.tensor([[1, 3, 4]])} if "Seq2Seq" in auto else {}
+print(type(model).__module__, model(ids, **inputs).logits[..., 2:].exp().sum().item())
+"""
+
+
+def in_a_new_process(script, *arguments, text="", **environment):
+    done = subprocess.run(
+        [sys.executable, "-c", script, *map(str, arguments)], input=text, capture_output=True, text=True, check=False,
+        env=os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"} | environment, timeout=600,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.quick("superposition")
+@torch.no_grad()
+@pytest.mark.parametrize("kind", ["gpt2", "gpt2, stack", "superposition", "roberta, stack", "masked", "translator"])
+def test_a_folder_loads_without_an_import_of_the_package(exported, tmp_path, kind):
+    found = exported(kind)
+    texts = found.texts()
+    text = texts[0][0] if found.run.prepared.parallel_sides is not None else texts[0]
+    model = found.load()
+    ours = "auto_map" in found.config()
+    assert ours == (kind != "gpt2")
+    again = tmp_path / "again"
+    model.save_pretrained(again)
+    found.tokenizer.save_pretrained(again)
+    ids = found.tokenizer([text], return_tensors="pt")["input_ids"]
+    inputs = {"decoder_input_ids": torch.tensor([[1, 3, 4]])} if "Seq2Seq" in found.auto.__name__ else {}
+    expected = model(ids, **inputs).logits[..., 2:].exp().sum().item()
+    for folder in (found.folder, again):
+        arguments = folder, found.auto.__name__, ours
+        module, value = in_a_new_process(
+            WITHOUT_AN_IMPORT, *arguments, text=text, HF_MODULES_CACHE=str(tmp_path / "modules")
+        ).split()
+        assert module == type(model).__module__
+        assert float(value) == pytest.approx(expected, rel=1e-5)
+    names = {path.name for path in again.iterdir() if path.suffix == ".py"}
+    assert names == ({"modeling_structattn.py"} if ours else set())

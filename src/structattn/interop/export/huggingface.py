@@ -39,17 +39,26 @@ def _usage(run: TrainedRun, class_name: str) -> str:
     loader = auto.get(task, "AutoModelForMaskedLM" if "Masked" in class_name else "AutoModelForCausalLM")
     separate = prepared.parallel_sides is not None and not prepared.sides.joint
     decoder = f'AutoTokenizer.from_pretrained(FOLDER, subfolder="{TARGET_TOKENIZER}")' if separate else "tokenizer"
+    trust = ", trust_remote_code=True" if class_name.startswith(("Structattn", "Stack")) else ""
     lines = [
-        *(["import structattn.interop.huggingface"] if class_name.startswith(("Structattn", "Stack")) else []),
         f"from transformers import {loader}, AutoTokenizer",
         "",
         "tokenizer = AutoTokenizer.from_pretrained(FOLDER)",
-        f"model = {loader}.from_pretrained(FOLDER)",
+        f"model = {loader}.from_pretrained(FOLDER{trust})",
         'inputs = tokenizer([TEXT], return_tensors="pt")',
         *(["outputs = model(**inputs).logits"] if "Masked" in loader else []),
         *([] if "Masked" in loader else _generation(decoder)),
     ]
-    return "\n".join(["```python", *lines, "```", "", "Special tokens in a text count as these tokens."])
+    return "\n".join(
+        ["```python", *lines, "```", "", "Special tokens in a text count as these tokens.", *_notes(class_name)]
+    )
+
+
+def _notes(class_name: str) -> list[str]:
+    if class_name.startswith(("Structattn", "Stack")):
+        code = "`trust_remote_code=True` runs the one line of `modeling_structattn.py`, which imports structattn"
+        return ["", f"{code}; after `import structattn.interop.huggingface` it is not needed."]
+    return []
 
 
 def _generation(decoder: str) -> list[str]:

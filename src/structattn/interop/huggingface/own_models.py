@@ -23,6 +23,7 @@ from transformers.modeling_outputs import BaseModelOutput, CausalLMOutput, Maske
 from structattn.attention import Streams
 from structattn.interop.huggingface.configuration import StructattnConfig, StructattnSeq2SeqConfig
 from structattn.interop.huggingface.padding import padding_of, process_sequences
+from structattn.interop.huggingface.remote_code import SavedWithCode
 from structattn.models.builders.layers import VocabularySpec
 from structattn.models.builders.models import build_encoder_decoder, build_model
 from structattn.settings.transformer import EncoderDecoderSettings
@@ -31,7 +32,7 @@ from structattn.support.special_tokens import BOS, CLASS_OFFSET, PAD
 IGNORED_LABEL = -100  # of transformers
 
 
-class OwnModel(PreTrainedModel):
+class OwnModel(SavedWithCode, PreTrainedModel):
     """A model of this package, in ``model``."""
 
     config_class: Any = StructattnConfig
