@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from structattn.attention.protocols import Explanation
 from structattn.operators import hard_attention, softmax_attention
-from structattn.operators.common.checks import computing_precision
+from structattn.operators.common.checks import computing_precision, without_autocast
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class AttentionInputs:
         """
         (query, key), _ = computing_precision(query=self.query, key=self.key)
         finite, finite_key = query.isfinite().all(-1, keepdim=True), key.isfinite().all(-1, keepdim=True)
-        with torch.autocast(query.device.type, enabled=False):
+        with without_autocast(query.device):
             query = torch.where(finite, query, 0) / math.sqrt(query.shape[3])
             scores = query @ torch.where(finite_key, key, 0).transpose(2, 3)
             scores = scores.masked_fill(~(finite & finite_key.transpose(2, 3)), torch.nan)

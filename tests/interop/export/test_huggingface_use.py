@@ -204,3 +204,37 @@ def test_a_folder_loads_without_an_import_of_the_package(exported, tmp_path, kin
         assert float(value) == pytest.approx(expected, rel=1e-5)
     names = {path.name for path in again.iterdir() if path.suffix == ".py"}
     assert names == ({"modeling_structattn.py"} if ours else set())
+
+
+@pytest.mark.quick(*QUICK)
+@torch.no_grad()
+@pytest.mark.parametrize("kind", KINDS)
+def test_half_precision(exported, kind):
+    found = exported(kind)
+    batch = found.collator()(found.features())
+    model = found.load(dtype=torch.bfloat16)
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.bfloat16}
+    logits, expected = model(**batch).logits, found.load()(**batch).logits
+    assert logits.dtype == torch.bfloat16
+    real = batch["labels"] != -100
+    error = (logits[real][:, CLASS_OFFSET:].float() - expected[real][:, CLASS_OFFSET:]).norm()
+    assert error <= 0.05 * expected[real][:, CLASS_OFFSET:].norm()
+    torch.testing.assert_close(found.load().to(torch.bfloat16)(**batch).logits, logits, rtol=0, atol=0)
+
+
+@pytest.mark.quick(*QUICK)
+@torch.no_grad()
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_meta_device(exported, kind):
+    found = exported(kind)
+    batch = found.collator()(found.features())
+    loaded = found.load()
+    with torch.device("meta"):
+        model = found.auto.from_config(loaded.config).eval()
+    if not is_own(model):  # transformers reads masks, and looks for padding where there are none
+        del batch["attention_mask"]
+        model.config.pad_token_id = None
+    on_meta = {name: value.to("meta") for name, value in batch.items()}
+    logits, expected = model(**on_meta).logits, loaded(**batch).logits
+    assert logits.is_meta
+    assert logits.shape == expected.shape

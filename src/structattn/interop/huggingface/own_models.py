@@ -43,6 +43,7 @@ class OwnModel(SavedWithCode, PreTrainedModel):
     def __init__(self, config: Any) -> None:
         super().__init__(config)
         self.model = self._build()
+        self._lacks_buffers = any(buffer.is_meta for buffer in self.buffers())
         self.post_init()
 
     def _build(self) -> nn.Module:
@@ -50,14 +51,14 @@ class OwnModel(SavedWithCode, PreTrainedModel):
 
     def _init_weights(self, module: nn.Module) -> None:
         """Restore the buffers that are not stored; ``from_pretrained`` builds the model on the meta device."""
-        names = module._non_persistent_buffers_set
-        if not names:
+        if not (module._non_persistent_buffers_set and self._lacks_buffers) or self.device.type == "meta":
             return
-        path = next(path for path, each in self.model.named_modules() if each is module)
+        self._lacks_buffers = False
         with torch.random.fork_rng(devices=[]), torch.device("cpu"):
-            computed = self._build().get_submodule(path)
-        for name in names:
-            module.get_buffer(name).copy_(computed.get_buffer(name))
+            computed = self._build().to(self.dtype)
+        for path, each in computed.named_modules():
+            for name in each._non_persistent_buffers_set:
+                setattr(self.model.get_submodule(path), name, each.get_buffer(name).to(self.device))
 
 
 class StructattnModel(OwnModel):
