@@ -419,3 +419,35 @@ def put_together(state, tensors):
     if dataclasses.is_dataclass(state):
         return dataclasses.replace(state, **{name: put_together(value, tensors) for name, value in vars(state).items()})
     return state
+
+
+def results_of(layer, x, lengths):
+    y_t, _ = layer.step(x[:, 0], layer.initial_state(x.shape[0]))
+    return layer(x), layer(x, lengths), y_t
+
+
+@pytest.mark.parametrize("make", LAYERS.values(), ids=LAYERS.keys())
+def test_the_meta_device_gives_shapes(make):
+    x, lengths = examples(dtype=torch.float32), torch.tensor([7, 3, 5])
+    with torch.device("meta"):
+        on_meta = make().eval()
+    assert all(parameter.is_meta for parameter in on_meta.parameters())
+    results = results_of(on_meta, x.to("meta"), lengths.to("meta"))
+    for result, expected in zip(results, results_of(make().eval(), x, lengths), strict=True):
+        assert result.is_meta
+        assert (result.shape, result.dtype) == (expected.shape, expected.dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("make", LAYERS.values(), ids=LAYERS.keys())
+def test_the_default_dtype_is_that_of_parameters_and_results(make, dtype):
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        made = make().eval()
+        results = results_of(made, examples(dtype=dtype), torch.tensor([7, 3, 5]))
+    finally:
+        torch.set_default_dtype(before)
+    assert {parameter.dtype for parameter in made.parameters()} == {dtype}
+    assert {result.dtype for result in results} == {dtype}
+    assert all(result.isfinite().all() for result in results)

@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from tests.interop.export.kinds import CAUSAL, GAUSSIAN, MASKED, SIZES, STACKS, TIED, TRANSLATOR
 
 from structattn.decoding import greedy_search, start_continuation, start_translation
 from structattn.interop.export.formats import export_run
@@ -12,42 +13,6 @@ from structattn.interop.export.tokenizer import make_tokenizer
 from structattn.support.errors import UsageError
 from structattn.support.special_tokens import BOS, CLASS_OFFSET, EOS
 from structattn.text.folders.prepared import open_prepared
-
-SIZES = {"d_model": 8, "num_heads": 2, "d_ff": 12}
-GPT2 = {"kind": "gpt2", **SIZES, "num_layers": 1, "max_positions": 20}
-ROBERTA = {**GPT2, "kind": "roberta"}
-TIED = {**SIZES, "tied_embeddings": True, "layers": 2}
-LEARNED = {"positions": {"kind": "learned", "max_positions": 20}}
-TRANSLATOR = {"kind": "encoder_decoder", **SIZES, "encoder": {"layers": 1}, "decoder": {"layers": 1}}
-STACKS = {**TRANSLATOR, "encoder": {"layers": "superposition-4"}, "decoder": {"layers": "nondeterministic-1-2-3"}}
-GAUSSIAN = {**TRANSLATOR, "encoder": {"layers": "gaussian"}, "tied_embeddings": "three-way",
-            "decoder": {"layers": "hard", "cross_attention": "gaussian"}}  # fmt: skip
-
-CAUSAL = {
-    "gpt2": ("sentences", GPT2, "GPT2LMHeadModel"),
-    "gpt2, stream": ("stream", GPT2, "GPT2LMHeadModel"),
-    "gpt2, stack": ("sentences", {**GPT2, "stack": "stack_pointer"}, "StackGPT2LMHeadModel"),
-    "tied": ("sentences", TIED, "GPT2LMHeadModel"),
-    "tied, learned": ("sentences", {**TIED, **LEARNED, "bias": False}, "GPT2LMHeadModel"),
-    "tied, no positions": ("stream", {**TIED, "positions": "none"}, "GPT2LMHeadModel"),
-    "untied": ("sentences", {**SIZES, "layers": 1}, "StructattnForCausalLM"),
-    "tied, post": ("sentences", {**TIED, "norm": "post"}, "StructattnForCausalLM"),
-    "rotary": ("sentences", {**TIED, "positions": "rotary"}, "StructattnForCausalLM"),
-    "alibi": ("sentences", {**TIED, "positions": "alibi"}, "StructattnForCausalLM"),
-    "superposition": ("dyck", {**TIED, "layers": "1.superposition-4"}, "StructattnForCausalLM"),
-    "nondeterministic": ("dyck", {**SIZES, "layers": "nondeterministic-1-2-3"}, "StructattnForCausalLM"),
-    "stack pointer": ("dyck", {**SIZES, "layers": "1+stack_pointer"}, "StructattnForCausalLM"),
-    "hard": ("sentences", {**SIZES, "layers": "hard"}, "StructattnForCausalLM"),
-    "gaussian": ("stream", {**SIZES, "layers": "gaussian"}, "StructattnForCausalLM"),
-    "two streams": ("dyck", {"kind": "two_stream", "num_layers": 1, **SIZES}, "StructattnForCausalLM"),
-    "lstm": ("dyck", {"kind": "lstm", "hidden_size": 6, "stack": "superposition-4"}, "StructattnForCausalLM"),
-    "transduction": ("reversal", {**SIZES, "layers": 1}, "StructattnForCausalLM"),
-}
-MASKED = {
-    "roberta": (ROBERTA, "RobertaForMaskedLM"),
-    "roberta, stack": ({**ROBERTA, "stack": "stack_pointer"}, "StackRobertaForMaskedLM"),
-    "masked": ({"kind": "masked", **SIZES, "layers": "1.superposition-4"}, "StructattnForMaskedLM"),
-}
 
 
 @pytest.fixture(autouse=True)
@@ -108,7 +73,7 @@ def test_padding_at_the_left_changes_nothing(exported, trained, library, kind):
     model, tokenizer = exported(run, library.AutoModelForCausalLM)
     sequence = run.prepared.split("valid")[0]
     lines = [run.prepared.tokenizer.decode(ids) for ids in (sequence[:2], sequence)]
-    batch = tokenizer(lines, padding=True, return_tensors="pt")
+    batch = tokenizer(lines, padding=True, padding_side="left", return_tensors="pt")
     assert batch["attention_mask"][0, 0] == 0
     together = model.generate(**batch, do_sample=False, max_new_tokens=6)
     for line, ids in zip(lines, together, strict=True):

@@ -65,7 +65,8 @@ class SinusoidalPositions(nn.Module):
         if not 0 < base < math.inf:
             raise ValueError(f"base={base}; expected 0 < base < inf")
         self.layout, self.base, self.denominator, self.direction = layout, base, denominator, direction
-        self.register_buffer("table", self._computed(0, _NUM_CACHED_POSITIONS, d_model), persistent=False)
+        table = self._computed(0, _NUM_CACHED_POSITIONS, d_model).to(torch.get_default_dtype())
+        self.register_buffer("table", table, persistent=False)
 
     def forward(
         self, first: int, count: int, total: int | None = None, lengths: Int[Tensor, " batch"] | None = None

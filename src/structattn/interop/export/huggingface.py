@@ -21,7 +21,6 @@ def export_huggingface(run: TrainedRun, folder: Path) -> str:
     """Write configuration, weights and tokenizer."""
     require_own_tables(run, "huggingface")
     form, prepared, settings = input_form(run), run.prepared, run.settings
-    write_tokenizers(run, folder)
     source = prepared.vocabulary if prepared.parallel_sides is None else prepared.sides.source.vocabulary
     sizes = source.size, prepared.vocabulary.size
     start = form.before[0] if form.before else BOS
@@ -30,6 +29,7 @@ def export_huggingface(run: TrainedRun, folder: Path) -> str:
         class_name = save_as_transformers(run.model, model_settings, sizes, folder, start)
     except ImportError as error:
         raise UsageError(str(error)) from None
+    write_tokenizers(run, folder, padding_side="left" if class_name.startswith("Structattn") else "right")
     return _usage(run, class_name)
 
 
@@ -39,17 +39,26 @@ def _usage(run: TrainedRun, class_name: str) -> str:
     loader = auto.get(task, "AutoModelForMaskedLM" if "Masked" in class_name else "AutoModelForCausalLM")
     separate = prepared.parallel_sides is not None and not prepared.sides.joint
     decoder = f'AutoTokenizer.from_pretrained(FOLDER, subfolder="{TARGET_TOKENIZER}")' if separate else "tokenizer"
+    trust = ", trust_remote_code=True" if class_name.startswith(("Structattn", "Stack")) else ""
     lines = [
-        *(["import structattn.interop.huggingface"] if class_name.startswith(("Structattn", "Stack")) else []),
         f"from transformers import {loader}, AutoTokenizer",
         "",
         "tokenizer = AutoTokenizer.from_pretrained(FOLDER)",
-        f"model = {loader}.from_pretrained(FOLDER)",
+        f"model = {loader}.from_pretrained(FOLDER{trust})",
         'inputs = tokenizer([TEXT], return_tensors="pt")',
         *(["outputs = model(**inputs).logits"] if "Masked" in loader else []),
         *([] if "Masked" in loader else _generation(decoder)),
     ]
-    return "\n".join(["```python", *lines, "```", "", "Special tokens in a text count as these tokens."])
+    return "\n".join(
+        ["```python", *lines, "```", "", "Special tokens in a text count as these tokens.", *_notes(class_name)]
+    )
+
+
+def _notes(class_name: str) -> list[str]:
+    if class_name.startswith(("Structattn", "Stack")):
+        code = "`trust_remote_code=True` runs the one line of `modeling_structattn.py`, which imports structattn"
+        return ["", f"{code}; after `import structattn.interop.huggingface` it is not needed."]
+    return []
 
 
 def _generation(decoder: str) -> list[str]:

@@ -160,21 +160,22 @@ TARGET_TOKENIZER: Final = "target_tokenizer"
 _NUM_EXAMPLES: Final = 1000
 
 
-def write_tokenizers(run: TrainedRun, folder: Path) -> None:
+def write_tokenizers(run: TrainedRun, folder: Path, padding_side: str = "left") -> None:
     """Write the tokenizer of the inputs, and that of the target into a subfolder if it has its own vocabulary.
 
     Args:
         run: the run.
         folder: an existing folder.
+        padding_side: where texts are padded that are to be continued; others are padded at the right.
 
     Raises:
         UsageError: a tokenizer cannot be expressed, or a library is not installed.
     """
     sides = run.prepared.parallel_sides
-    _write_tokenizer(run, run.prepared.tokenizer if sides is None else sides.source, folder)
+    _write_tokenizer(run, run.prepared.tokenizer if sides is None else sides.source, folder, padding_side)
     if sides is not None and not sides.joint:
         create_folder_unflushed(folder / TARGET_TOKENIZER)
-        _write_tokenizer(run, sides.target, folder / TARGET_TOKENIZER)
+        _write_tokenizer(run, sides.target, folder / TARGET_TOKENIZER, padding_side)
 
 
 def _examples(run: TrainedRun, text: TextTokenizer) -> Sequence[Sequence[int]]:
@@ -186,17 +187,19 @@ def _examples(run: TrainedRun, text: TextTokenizer) -> Sequence[Sequence[int]]:
     return [sequences[index].tolist() for index in islice(range(len(sequences)), _NUM_EXAMPLES)]
 
 
-def _write_tokenizer(run: TrainedRun, text: TextTokenizer, folder: Path) -> None:
+def _write_tokenizer(run: TrainedRun, text: TextTokenizer, folder: Path, padding_side: str) -> None:
     form = input_form(run)
     found = make_tokenizer(text, form.before, form.after, _examples(run, text))
-    names = [found.id_to_token(index) for index in range(len(CONTROL_SYMBOLS))]
+    pad, bos, eos = [found.id_to_token(index) for index in range(len(CONTROL_SYMBOLS))]
     config: dict[str, Any] = {
         "tokenizer_class": "PreTrainedTokenizerFast",
-        **dict(zip(("pad_token", "bos_token", "eos_token"), names, strict=True)),
+        "pad_token": pad,
+        "bos_token": eos if form.before == (EOS,) else bos,  # what texts begin with
+        "eos_token": eos,
         "clean_up_tokenization_spaces": False,
         "model_input_names": ["input_ids", "attention_mask"],
         "model_max_length": max_length(run),
-        "padding_side": "right" if EOS in form.after else "left",
+        "padding_side": "right" if EOS in form.after else padding_side,
     }
     if form.has_mask:
         found.add_special_tokens([MASK_SYMBOL])  # its id is the next one

@@ -5,12 +5,13 @@ from typing import Any, ClassVar
 from pydantic import TypeAdapter
 from transformers import GPT2Config, PreTrainedConfig, RobertaConfig
 
+from structattn.interop.huggingface.remote_code import InstalledCode
 from structattn.settings.huggingface import Stack, stack_from
 from structattn.settings.models import OwnModelSettings
 from structattn.support.special_tokens import BOS, EOS, PAD
 
 
-class WithStack:
+class WithStack(InstalledCode):
     """Adds a ``stack`` field to a configuration.
 
     It can be set to settings (``PointerStack``, ...), to a dict with the same keys, or to None, which means a stack
@@ -49,7 +50,7 @@ class StackRobertaConfig(WithStack, RobertaConfig):
     stack: Stack | dict[str, Any] | None = None
 
 
-class StructattnConfig(PreTrainedConfig):
+class StructattnConfig(InstalledCode, PreTrainedConfig):
     """The settings of a causal or masked language model, and the size of its vocabulary.
 
     Fields:

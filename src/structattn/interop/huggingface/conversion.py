@@ -10,12 +10,15 @@ from transformers import GenerationConfig, GPT2Config, GPT2LMHeadModel, PreTrain
 from structattn.interop.huggingface.configuration import StructattnConfig, StructattnSeq2SeqConfig
 from structattn.interop.huggingface.language_models import HuggingfaceLanguageModel
 from structattn.interop.huggingface.own_models import (
+    OWN_CLASSES,
     OwnModel,
     StructattnForCausalLM,
     StructattnForMaskedLM,
     StructattnForSeq2SeqLM,
 )
 from structattn.interop.huggingface.pretrained import quiet
+from structattn.interop.huggingface.remote_code import SavedWithCode, auto_map_of
+from structattn.interop.huggingface.stack_models import CLASSES
 from structattn.models import Embedding, LanguageModel, MaskedLanguageModel
 from structattn.settings.base import Settings
 from structattn.settings.embeddings import Learned, NoPositions, Sinusoidal, TableEmbedding, max_positions
@@ -141,8 +144,12 @@ def save_as_transformers(
         The name of the model's class.
     """
     converted = transformers_model(model, settings, *sizes)
+    ours = isinstance(converted, OwnModel)
+    if isinstance(converted, GPT2LMHeadModel):
+        converted.config.bos_token_id = start
+    if isinstance(converted, SavedWithCode):
+        converted.config.auto_map = auto_map_of(converted, OWN_CLASSES if ours else CLASSES)
     if converted.can_generate():
-        ours = isinstance(converted, OwnModel)
         maximum = max_positions(settings) if ours else converted.config.max_position_embeddings
         converted.generation_config = GenerationConfig(
             pad_token_id=PAD,

@@ -23,6 +23,7 @@ from transformers.modeling_outputs import BaseModelOutput, CausalLMOutput, Maske
 from structattn.attention import Streams
 from structattn.interop.huggingface.configuration import StructattnConfig, StructattnSeq2SeqConfig
 from structattn.interop.huggingface.padding import padding_of, process_sequences
+from structattn.interop.huggingface.remote_code import SavedWithCode
 from structattn.models.builders.layers import VocabularySpec
 from structattn.models.builders.models import build_encoder_decoder, build_model
 from structattn.settings.transformer import EncoderDecoderSettings
@@ -31,16 +32,18 @@ from structattn.support.special_tokens import BOS, CLASS_OFFSET, PAD
 IGNORED_LABEL = -100  # of transformers
 
 
-class OwnModel(PreTrainedModel):
+class OwnModel(SavedWithCode, PreTrainedModel):
     """A model of this package, in ``model``."""
 
     config_class: Any = StructattnConfig
     main_input_name = "input_ids"
+    accepts_loss_kwargs = False  # a loss is a mean over labels that the Trainer cannot count
     model: Any
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)
         self.model = self._build()
+        self._lacks_buffers = any(buffer.is_meta for buffer in self.buffers())
         self.post_init()
 
     def _build(self) -> nn.Module:
@@ -48,19 +51,14 @@ class OwnModel(PreTrainedModel):
 
     def _init_weights(self, module: nn.Module) -> None:
         """Restore the buffers that are not stored; ``from_pretrained`` builds the model on the meta device."""
-        names = module._non_persistent_buffers_set
-        if not names:
+        if not (module._non_persistent_buffers_set and self._lacks_buffers) or self.device.type == "meta":
             return
-        path = next(path for path, each in self.model.named_modules() if each is module)
+        self._lacks_buffers = False
         with torch.random.fork_rng(devices=[]), torch.device("cpu"):
-            computed = self._build().get_submodule(path)
-        for name in names:
-            module.get_buffer(name).copy_(computed.get_buffer(name))
-
-
-def process_ids(function: Any, ids: Tensor, mask: Tensor | None) -> Tensor:
-    """Apply a function of ids and lengths to a batch with the padding of a mask."""
-    return process_sequences(function, ids, None if mask is None else padding_of(mask, ids.shape[1]))
+            computed = self._build().to(self.dtype)
+        for path, each in computed.named_modules():
+            for name in each._non_persistent_buffers_set:
+                setattr(self.model.get_submodule(path), name, each.get_buffer(name).to(self.device))
 
 
 class StructattnModel(OwnModel):
@@ -70,7 +68,8 @@ class StructattnModel(OwnModel):
         self, input_ids: Int[Tensor, "batch time"], attention_mask: Tensor | None = None, **kwargs: Any
     ) -> BaseModelOutput:
         """Return the hidden states before the output layer (B, T, d), of two streams the semantic one."""
-        return BaseModelOutput(last_hidden_state=process_ids(self._hidden_states, input_ids, attention_mask))
+        padding = padding_of(attention_mask, input_ids.shape[1])
+        return BaseModelOutput(last_hidden_state=process_sequences(self._hidden_states, input_ids, padding))
 
     def _hidden_states(self, ids: Tensor, lengths: Tensor | None) -> Tensor:
         x = self.model.hidden_states(ids, lengths)
@@ -91,14 +90,24 @@ class StructattnForCausalLM(OwnModel, GenerationMixin):
 
         Args:
             input_ids: ids that begin with ``<bos>``.
-            attention_mask: (B, T), 0 for padding, left or right.
-            labels: ids; the loss is the mean cross-entropy of labels 1 to T - 1, each given the inputs before it. -100
-                is ignored.
+            attention_mask: (B, T), 0 for padding, left or right. Logits at padding are those of the token after the
+                text before it, so that texts with padding at the right can be continued.
+            labels: ids; the loss is the mean cross-entropy of those that have an input before them, without padding,
+                ``<bos>`` and -100, in nats.
             **kwargs: other arguments of transformers, not used.
         """
-        logits = logits_of_ids(process_ids(self.model, input_ids, attention_mask))
-        loss = None if labels is None else mean_cross_entropy(logits[:, :-1], labels[:, 1:])
-        return CausalLMOutput(loss=loss, logits=logits)
+        padding = padding_of(attention_mask, input_ids.shape[1])
+        if padding is None:
+            logits = logits_of_ids(self.model(input_ids))
+        else:
+            lengths = padding.lengths.to(input_ids.device)
+            logits = logits_of_ids(padding.latest(self.model(padding.to_front(input_ids), lengths)))
+        if labels is None:
+            return CausalLMOutput(logits=logits)
+        if padding is not None:
+            first = padding.real.cumsum(1) <= 1  # real or padding before it
+            labels = labels.masked_fill((first | ~padding.real).to(labels.device), IGNORED_LABEL)
+        return CausalLMOutput(loss=mean_cross_entropy(logits[:, :-1], labels[:, 1:]), logits=logits)
 
 
 class StructattnForMaskedLM(OwnModel):
@@ -116,12 +125,12 @@ class StructattnForMaskedLM(OwnModel):
         Args:
             input_ids: ids.
             attention_mask: (B, T), 0 for padding, left or right.
-            labels: ids; the loss is their mean cross-entropy. -100 is ignored.
+            labels: ids; the loss is their mean cross-entropy, without padding, ``<bos>`` and -100, in nats.
             **kwargs: other arguments of transformers, not used.
         """
-        logits = logits_of_ids(process_ids(self.model, input_ids, attention_mask))
-        loss = None if labels is None else mean_cross_entropy(logits, labels)
-        return MaskedLMOutput(loss=loss, logits=logits)
+        padding = padding_of(attention_mask, input_ids.shape[1])
+        logits = logits_of_ids(process_sequences(self.model, input_ids, padding))
+        return MaskedLMOutput(loss=None if labels is None else mean_cross_entropy(logits, labels), logits=logits)
 
 
 def logits_of_ids(classes: Tensor) -> Tensor:
@@ -130,8 +139,12 @@ def logits_of_ids(classes: Tensor) -> Tensor:
 
 
 def mean_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the mean cross-entropy of labels in nats; -100 is ignored, as in transformers."""
-    return functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED_LABEL)
+    """Return the mean cross-entropy in nats of all labels but -100, ``<pad>`` and ``<bos>``; 0 if there are none."""
+    classes = (labels - CLASS_OFFSET).clamp(min=-1).flatten().to(logits.device)
+    nats = functional.cross_entropy(
+        logits[..., CLASS_OFFSET:].flatten(0, 1).float(), classes, ignore_index=-1, reduction="sum"
+    )
+    return nats / (classes >= 0).sum().clamp(min=1)
 
 
 class StructattnForSeq2SeqLM(OwnModel, GenerationMixin):
@@ -156,6 +169,7 @@ class StructattnForSeq2SeqLM(OwnModel, GenerationMixin):
         input_ids: Int[Tensor, "batch source"] | None = None,
         attention_mask: Int[Tensor, "batch source"] | None = None,
         decoder_input_ids: Int[Tensor, "batch time"] | None = None,
+        decoder_attention_mask: Int[Tensor, "batch time"] | None = None,
         encoder_outputs: Any = None,
         labels: Int[Tensor, "batch time"] | None = None,
         **kwargs: Any,
@@ -164,23 +178,30 @@ class StructattnForSeq2SeqLM(OwnModel, GenerationMixin):
 
         Args:
             input_ids: source ids that end with ``<eos>``.
-            attention_mask: 0 for padding of the source.
-            decoder_input_ids: target ids that begin with ``<bos>``; None: made of ``labels``. Padding must be at the
-                end.
+            attention_mask: 0 for padding of the source, left or right.
+            decoder_input_ids: target ids that begin with ``<bos>``; None: made of ``labels``.
+            decoder_attention_mask: 0 for padding of the target, left or right; None: it can only be at the end.
             encoder_outputs: what ``get_encoder()`` returned, in place of ``input_ids``; the mask is needed, too.
-            labels: target ids that end with ``<eos>``; the loss is their mean cross-entropy. -100 is ignored.
+            labels: target ids that end with ``<eos>``; the loss is their mean cross-entropy, without padding and -100,
+                in nats. Without ``decoder_input_ids`` padding may be at the left, too.
             **kwargs: other arguments of transformers, not used.
 
         Raises:
             ValueError: there are neither ``decoder_input_ids`` nor ``labels``.
         """
-        if decoder_input_ids is None and labels is None:
-            raise ValueError("expected decoder_input_ids or labels")
-        target = _shifted(labels) if decoder_input_ids is None else decoder_input_ids
         memory = (self.get_encoder()(input_ids, attention_mask) if encoder_outputs is None else encoder_outputs)[0]
         lengths = None if attention_mask is None else attention_mask.sum(1)
-        x = self.model.decoder(self.model.target(target), None, memory, lengths)
-        logits = logits_of_ids(self.model.logits(x))
+        if decoder_input_ids is not None:
+            padding = padding_of(decoder_attention_mask, decoder_input_ids.shape[1])
+            target = decoder_input_ids if padding is None else padding.to_front(decoder_input_ids)
+        elif labels is not None:
+            padding = padding_of(labels >= CLASS_OFFSET, labels.shape[1])
+            target = labels.clamp(min=PAD) if padding is None else padding.to_front(labels.clamp(min=PAD))
+            target = functional.pad(target[:, :-1], (1, 0), value=BOS)
+        else:
+            raise ValueError("expected decoder_input_ids or labels")
+        classes = self.model.logits(self.model.decoder(self.model.target(target), None, memory, lengths))
+        logits = logits_of_ids(classes if padding is None else padding.restore(classes))
         loss = None if labels is None else mean_cross_entropy(logits, labels)
         return Seq2SeqLMOutput(loss=loss, logits=logits, encoder_last_hidden_state=memory)
 
@@ -196,17 +217,11 @@ class _Encoder(nn.Module):
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None, **kwargs: Any) -> BaseModelOutput:
         """Return the memory (B, S, d), padding last."""
-        padding = None if attention_mask is None else padding_of(attention_mask, input_ids.shape[1])
+        padding = padding_of(attention_mask, input_ids.shape[1])
         if padding is None:
             return BaseModelOutput(last_hidden_state=self.model.encode(input_ids))
         memory = self.model.encode(padding.to_front(input_ids), padding.lengths.to(input_ids.device))
         return BaseModelOutput(last_hidden_state=memory)
-
-
-def _shifted(labels: Any) -> Tensor:
-    inputs: Tensor = labels.roll(1, dims=1)
-    inputs[:, 0] = BOS
-    return inputs.masked_fill(inputs == IGNORED_LABEL, PAD)
 
 
 OWN_CLASSES: dict[Any, tuple[type[OwnModel], ...]] = {

@@ -31,6 +31,10 @@ class Padding:
         """Undo ``to_front``."""
         return _in_order(x, self.order.argsort(dim=1))
 
+    def latest(self, x: Shaped[Tensor, "batch time ..."]) -> Shaped[Tensor, "batch time ..."]:
+        """Undo ``to_front``, and repeat each real position at the padding after it."""
+        return _in_order(x, (self.real.cumsum(dim=1) - 1).clamp(min=0))
+
 
 def _in_order(x: Tensor, order: Tensor) -> Tensor:
     return x.take_along_dim(order.to(x.device).view(*order.shape, *(1,) * (x.ndim - 2)), dim=1)
@@ -47,16 +51,18 @@ def process_sequences(function: Callable[..., Any], x: Tensor, padding: Padding 
     return padding.restore(function(padding.to_front(x), padding.lengths.to(x.device)))
 
 
-def padding_of(mask: Tensor, time: int) -> Padding | None:
+def padding_of(mask: Tensor | None, time: int) -> Padding | None:
     """Return the padding among the last ``time`` positions of an attention mask; None if there is none.
 
     Args:
-        mask: (B, S) with S at least ``time``, 0 for padding, as tokenizers return it.
+        mask: (B, S) with S at least ``time``, 0 for padding, as tokenizers return it; None: no padding.
         time: T, number of input positions, after those in the cache.
 
     Raises:
         ValueError: the mask has more than two axes, or too few positions.
     """
+    if mask is None:
+        return None
     if mask.ndim > 3:
         raise ValueError(
             f"attention_mask has {mask.ndim} axes; a model with stacks needs a mask (batch, time) and a dynamic cache "
@@ -65,7 +71,7 @@ def padding_of(mask: Tensor, time: int) -> Padding | None:
     if mask.shape[-1] < time:
         raise ValueError(f"attention_mask has {mask.shape[-1]} positions; expected at least {time}")
     real = mask.reshape(-1, mask.shape[-1])[:, mask.shape[-1] - time :] != 0
-    if not torch.compiler.is_compiling() and bool(real.all()):
+    if not torch.compiler.is_compiling() and not real.is_meta and bool(real.all()):
         return None
     return Padding(real, torch.argsort(~real, dim=1, stable=True), real.sum(1))
 

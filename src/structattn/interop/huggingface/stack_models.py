@@ -32,6 +32,7 @@ from structattn.attention import AttentionLayer
 from structattn.interop.huggingface.cache import StackCacheLayer, initial_history, process_next, stack_cache_layer
 from structattn.interop.huggingface.configuration import StackGPT2Config, StackRobertaConfig
 from structattn.interop.huggingface.padding import Padding, padding_from_arguments, process_sequences
+from structattn.interop.huggingface.remote_code import SavedWithCode
 from structattn.models.builders.mechanisms import build_stack
 from structattn.settings.huggingface import Stack, stack_from, stack_layers
 
@@ -111,7 +112,7 @@ class StackRobertaLayer(_FollowedByStack, RobertaLayer):
     """A RoBERTa layer followed by a stack, whose input is the output of the last layer norm."""
 
 
-class _WithStacks(PreTrainedModel):
+class _WithStacks(SavedWithCode, PreTrainedModel):
     """Tells the layers of a base model where padding is, and initialises their stacks."""
 
     first_arguments: ClassVar[tuple[str, ...]]
@@ -168,7 +169,7 @@ class StackRobertaModel(_WithStacks, RobertaModel):
         self.post_init()
 
 
-class _OnStackGPT2(PreTrainedModel):
+class _OnStackGPT2(SavedWithCode, PreTrainedModel):
     """Replaces the ``GPT2Model`` of a model with a head by a ``StackGPT2Model``."""
 
     config_class = StackGPT2Config
@@ -179,7 +180,7 @@ class _OnStackGPT2(PreTrainedModel):
         self.post_init()
 
 
-class _OnStackRoberta(PreTrainedModel):
+class _OnStackRoberta(SavedWithCode, PreTrainedModel):
     """Replaces the ``RobertaModel`` of a model with a head by a ``StackRobertaModel``."""
 
     config_class = StackRobertaConfig
@@ -193,6 +194,10 @@ class _OnStackRoberta(PreTrainedModel):
 
 class StackGPT2LMHeadModel(_OnStackGPT2, GPT2LMHeadModel):
     """``GPT2LMHeadModel`` on a ``StackGPT2Model``."""
+
+    def __init__(self, config: StackGPT2Config) -> None:
+        super().__init__(config)
+        self.loss_type = "ForCausalLM"  # else the Trainer counts first tokens, which nothing predicts
 
 
 class StackGPT2ForSequenceClassification(_OnStackGPT2, GPT2ForSequenceClassification):

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from structattn.operators.common.checks import checked_two_lengths, computing_precision, require_shape
+from structattn.operators.common.checks import checked_two_lengths, computing_precision, require_shape, without_autocast
 from structattn.operators.common.dropout import checked_rate
 from structattn.operators.common.implementation import Implementation, chosen_implementation
 from structattn.operators.softmax_attention.cpu import softmax_attention_cpu
@@ -120,7 +120,7 @@ def softmax_attention(
         options = [scale, dropout, float(visible.causal), float(return_weights)]  # see ``Options``
         outputs, weights = softmax_attention_cpu(*inputs, bias, ends, seed, options)
     else:
-        with torch.autocast(query.device.type, enabled=False):
+        with without_autocast(query.device):
             outputs, weights = softmax_attention_reference(inputs, visible, scale, dropout)
     return (outputs.to(dtype), weights.to(dtype)) if return_weights else outputs.to(dtype)
 
@@ -135,7 +135,7 @@ def _as_bias(mask: Tensor, dtype: torch.dtype) -> Tensor:
 def _weights(query: Tensor, key: Tensor, visible: Visibility, scale: float) -> Tensor:
     """Return the weights, by the definition."""
     (query, key), dtype = computing_precision(query=query, key=key)
-    with torch.autocast(query.device.type, enabled=False):
+    with without_autocast(query.device):
         return softmax_weights(query, key, visible, scale).to(dtype)
 
 

@@ -1,0 +1,48 @@
+"""Folders that load without an import of this package: they hold a file of one line that imports it."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from transformers import PreTrainedModel
+
+from structattn.support.files import create_folder_unflushed, write_unflushed
+
+_MODULE: Final = "modeling_structattn"
+
+
+def auto_map_of(model: PreTrainedModel, classes: Mapping[Any, tuple[type[PreTrainedModel], ...]]) -> dict[str, str]:
+    """Return the ``auto_map`` of the configuration of a model: the name of each AutoClass -> its class in the file.
+
+    Args:
+        model: of a class of this package.
+        classes: AutoModel -> the classes that it builds.
+    """
+    config = type(model.config)
+    found = {
+        auto.__name__: each.__name__ for auto, all_ in classes.items() for each in all_ if each.config_class is config
+    }
+    return {name: f"{_MODULE}.{each}" for name, each in {"AutoConfig": config.__name__, **found}.items()}
+
+
+class InstalledCode:
+    """A configuration or model that stays one of this package where a folder names it."""
+
+    @classmethod
+    def register_for_auto_class(cls, auto_class: str = "AutoModel") -> None:
+        """Do nothing: transformers would copy the source of the class into each folder that is saved."""
+
+
+class SavedWithCode(InstalledCode):
+    """A model that is saved with the file that its ``auto_map``, if it has one, names."""
+
+    config: Any
+
+    def save_pretrained(self, save_directory: Any, *args: Any, **kwargs: Any) -> None:
+        """As in transformers."""
+        if auto_map := getattr(self.config, "auto_map", None):
+            names = ", ".join(sorted({reference.rpartition(".")[2] for reference in auto_map.values()}))
+            create_folder_unflushed(Path(save_directory))
+            code = f"from structattn.interop.huggingface import {names}\n"
+            write_unflushed(Path(save_directory, f"{_MODULE}.py"), code)
+        super().save_pretrained(save_directory, *args, **kwargs)
