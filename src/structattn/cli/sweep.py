@@ -1,6 +1,5 @@
 """``structattn sweep``: train a grid of trials."""
 
-import os
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -34,7 +33,9 @@ def sweep(
     ] = EngineName.pool,
     workers: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Trials to run at once.  [default: number of CPUs; 100 on SLURM]"),
+        typer.Option(
+            min=1, metavar="N", help="Trials to run at once.  [default: number of CPUs that it may use; 100 on SLURM]"
+        ),
     ] = None,
     cluster: Annotated[
         list[str] | None,
@@ -58,6 +59,7 @@ def sweep(
     from structattn.cli.sweep_view import live_view, print_rows
     from structattn.settings.sweep import load_sweep
     from structattn.support.errors import UsageError
+    from structattn.support.processes import available_cores
     from structattn.sweeps.engines import ProcessPoolEngine, RayEngine, SlurmEngine
     from structattn.sweeps.scheduler import Engine
     from structattn.sweeps.sweep import run_sweep
@@ -77,10 +79,10 @@ def sweep(
 
     def open_engine() -> Engine:
         if engine is EngineName.ray:
-            return RayEngine(workers or (None if address else os.cpu_count()), address)
+            return RayEngine(workers or (None if address else available_cores()), address)
         if engine is EngineName.slurm:
             return SlurmEngine(workers or 100, output / "slurm", **parameters)
-        return ProcessPoolEngine(workers or os.cpu_count() or 1)
+        return ProcessPoolEngine(workers or available_cores())
 
     with live_view() as show:
         rows = run_sweep(sweep_settings, output, open_engine, show, trial_results)
