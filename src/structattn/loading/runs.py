@@ -10,13 +10,20 @@ import torch
 from structattn.loading.trained_run import TrainedRun
 from structattn.runs.checkpoint import MODEL_NAME, Manifest
 from structattn.runs.folder import RunFolder, existing_run, run_digest
-from structattn.runs.selection import MismatchError, checkpoints_of, load_weights, mean_weights, require_finite
+from structattn.runs.selection import (
+    MismatchError,
+    check_weights,
+    checkpoints_of,
+    load_weights,
+    mean_weights,
+    require_finite,
+)
 from structattn.runs.store import update_of
 from structattn.settings.run import RunSettings
 from structattn.support.devices import default_device
 from structattn.support.errors import CheckpointError, DataError
 from structattn.tasks.loaded import TrainedModel
-from structattn.tasks.model import build_model_for
+from structattn.tasks.model import build_model_for, expected_weights
 from structattn.text.folders.prepared import PreparedFolder, open_prepared
 
 _logger = logging.getLogger("structattn")
@@ -53,10 +60,11 @@ def open_run(
         raise DataError(settings.data, reason)
     prepared = open_prepared(data or settings.data)
     _check_identity(paths[0], manifest, folder, settings, prepared)
-    model = build_model_for(settings.model, prepared)
     try:
-        load_weights(model, weights)
+        check_weights(weights, expected_weights(settings.model, prepared))  # before any memory is taken for the model
         require_finite(weights)
+        model = build_model_for(settings.model, prepared)
+        load_weights(model, weights)
     except MismatchError as error:
         raise CheckpointError(
             f"{paths[0] / MODEL_NAME}: does not fit the model of {folder.settings}: {error}"
