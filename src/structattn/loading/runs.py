@@ -35,7 +35,7 @@ def open_run(
     """Load a trained run. The digests of settings, weights and data are verified.
 
     The model computes in float32 also if it was trained in bfloat16, so that its results depend on the processor only
-    by rounding; a message says so.
+    by rounding; `--verbose` says so.
 
     Args:
         run_dir: the run folder.
@@ -70,7 +70,7 @@ def open_run(
             f"{paths[0] / MODEL_NAME}: does not fit the model of {folder.settings}: {error}"
         ) from None
     if settings.training.precision != "float32":
-        _logger.warning("%s: trained in %s, computes in float32", run_dir, settings.training.precision)
+        _logger.info("%s: trained in %s, computes in float32", run_dir, settings.training.precision)
     updates = tuple(map(update_of, paths))
     trained = cast(TrainedModel, model.to(device or default_device()).eval())
     return TrainedRun(run_dir, settings, prepared, trained, manifest.update, updates)
