@@ -42,6 +42,11 @@ in place of the kernel, at its cost. Within transforms, `nondeterministic_stack_
 definition. `gaussian_weights` has no tensors to differentiate. `torch.compile` is tested with `fullgraph=True`, with
 gradients where there are any; torch itself does not transform compiled functions (`torch.func.grad(torch.compile(f))`):
 compile the transformed function instead.
+
+`fork` is a call of the operator in a process forked from one that has called it. Whole models compute with torch's own
+threads as well, which do not survive `os.fork`: the first large product in the child waits forever. Call
+`torch.set_num_threads(1)` before the first computation of the parent, or start processes with
+`multiprocessing.get_context("forkserver")`.
 """
 
 

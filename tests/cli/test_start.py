@@ -50,7 +50,7 @@ def run_in_shell(arguments, redirection):
 
 
 @pytest.mark.covering(1)
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 @pytest.mark.parametrize("module", ["typer", "structattn.settings.models"])
 def test_a_signal_during_an_import_ends_the_program_at_once(number, module):
     found = finished([sys.executable, "-c", SIGNAL_DURING_IMPORT, str(int(number)), module, "list"])

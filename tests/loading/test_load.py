@@ -1,5 +1,6 @@
 """Loading runs of every kind: settings, metadata, the model in evaluation mode, and explanations of texts."""
 
+import json
 import shutil
 
 import numpy as np
@@ -9,10 +10,11 @@ import torch
 from structattn.loading.evaluate import evaluate_run
 from structattn.loading.runs import load
 from structattn.loading.trained_run import explain_texts
-from structattn.runs.folder import RunFolder
-from structattn.runs.selection import checkpoints_of, mean_weights, weights_of
+from structattn.runs.folder import RunFolder, settings_digest
+from structattn.runs.selection import check_weights, checkpoints_of, mean_weights, weights_of
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import CheckpointError, DataError, StructattnError, UsageError
+from structattn.tasks.model import expected_weights
 from structattn.training.run_training import train
 
 SIZES = {"d_model": 8, "num_heads": 2, "d_ff": 8}
@@ -159,14 +161,17 @@ def test_the_device_may_be_named(run_dir):
 
 
 @pytest.mark.parametrize("reason", [None, "Old CPU has no bfloat16 instructions"])
-def test_a_bf16_run_computes_in_float32_and_says_so(prepared_data, tmp_path, monkeypatch, caplog, reason):
+def test_a_bf16_run_computes_in_float32_and_says_so_on_request(prepared_data, tmp_path, monkeypatch, caplog, reason):
     monkeypatch.setattr("structattn.support.devices.slow_bf16", lambda device: None)
     tree = {"task": "language_modeling", "data": str(prepared_data / "sentences"), "model": {"layers": 1, **SIZES}}
     tree["training"] = {"max_updates": 1, "precision": "bf16"}
     train(resolve_settings(tree), tmp_path / "run")
     monkeypatch.setattr("structattn.support.devices.slow_bf16", lambda device: reason)
     run = load(tmp_path / "run", device="cpu")
-    assert caplog.messages == [f"{tmp_path / 'run'}: trained in bf16, computes in float32"]
+    assert caplog.messages == []  # not at every call
+    with caplog.at_level("INFO", "structattn"):
+        load(tmp_path / "run", device="cpu")
+    assert f"{tmp_path / 'run'}: trained in bf16, computes in float32" in caplog.messages
     dtypes = set()
     run.model.output.register_forward_hook(lambda module, inputs, output: dtypes.add(output.dtype))
     evaluate_run(run, "valid")
@@ -176,3 +181,29 @@ def test_a_bf16_run_computes_in_float32_and_says_so(prepared_data, tmp_path, mon
 def test_a_float32_run_says_nothing(run_dir, caplog):
     load(run_dir("sentences"))
     assert caplog.messages == []
+
+
+def test_a_model_without_memory_has_the_weights_of_the_model(run_dir, kind):
+    run = load(run_dir(kind), device="cpu")
+    expected = expected_weights(run.settings.model, run.prepared)
+    assert all(tensor.is_meta for tensor in expected.values())
+    check_weights(weights_of(run.model), expected)
+
+
+@pytest.mark.parametrize("kind", ["formal language", "recurrent", "translation"])
+def test_settings_of_another_model_are_refused_before_memory_is_taken(run_dir, kind, tmp_path):
+    """Settings, run card and manifests agree on a model of terabytes, of which the weights are not."""
+    folder = RunFolder(shutil.copytree(run_dir(kind), tmp_path / "run"))
+    size = {"hidden_size": 1_000_000} if kind == "recurrent" else {"d_model": 1_000_000}
+    settings = folder.read_settings()
+    forged = settings.model_copy(update={"model": settings.model.model_copy(update=size)})
+    folder.write_settings(forged)
+    folder.write_card(folder.read_card() | {"settings_digest": settings_digest(forged), "result": None})
+    for path in folder.checkpoints.glob("*/MANIFEST.json"):
+        manifest = json.loads(path.read_text())
+        path.write_text(json.dumps(manifest | {"settings_digest": settings_digest(forged)}))
+    folder.events.write_text("".join(folder.events.read_text().splitlines(keepends=True)[:-1]))  # without its end
+    with pytest.raises(CheckpointError, match=r"model\.safetensors: .*has shape .*, expected"):
+        load(folder.path, device="cpu")
+    with pytest.raises(CheckpointError, match=r"model\.safetensors: .*has shape .*, expected"):
+        train(None, folder.path, resume=True)

@@ -65,7 +65,7 @@ def test_killed_and_resumed_run_equals_an_uninterrupted_run(starter, small_setti
     check_killed_run(starter, small_settings(model, max_epochs=6), outcome, tmp_path, kills)
 
 
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP"])
 def test_run_stopped_by_a_signal_saves_and_resumes(starter, small_settings, finished_run, outcome, tmp_path, name):
     settings = small_settings(
         checkpoint_every=None, gradient_accumulation_steps=2, schedule={"kind": "warmup", "warmup_steps": 5}

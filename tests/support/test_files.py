@@ -10,12 +10,15 @@ import pytest
 
 from structattn.support.errors import DataError, StructattnError
 from structattn.support.files import (
+    create_folder,
     exclusive_lock,
     flush_to_disk,
+    let_others_read,
     remove_abandoned_folders,
     sha256_of_file,
     write_atomically,
     write_folder_atomically,
+    write_unflushed,
 )
 from structattn.support.seeds import derived_seed, numpy_generator
 
@@ -175,3 +178,25 @@ def test_flushing_what_is_no_file_is_an_error_and_never_waits(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(OSError, match="pipe"):
         flush_to_disk(tmp_path / "pipe")
+
+
+@pytest.mark.parametrize(("umask", "file_mode", "folder_mode"), [(0o077, 0o600, 0o700), (0o022, 0o644, 0o755)])
+def test_the_umask_holds_for_files_and_folders(tmp_path, umask, file_mode, folder_mode):
+    before = os.umask(umask)
+    try:
+        write_atomically(tmp_path / "one", "text")
+        write_atomically(tmp_path / "one", "text again")
+        with write_folder_atomically(tmp_path / "folder") as folder:
+            write_unflushed(folder / "two", "text")
+            write_unflushed(folder / "three", "of a library")
+            (folder / "three").chmod(0o600)
+            let_others_read(folder / "three")
+        create_folder(tmp_path / "deep" / "folder")
+        with exclusive_lock(tmp_path / "lock", "test"):
+            pass
+    finally:
+        os.umask(before)
+    modes = {path.relative_to(tmp_path): path.stat().st_mode & 0o777 for path in tmp_path.rglob("*")}
+    for path, mode in modes.items():
+        assert mode == (folder_mode if (tmp_path / path).is_dir() else file_mode), path
+    assert len(modes) == 7

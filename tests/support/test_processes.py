@@ -10,8 +10,9 @@ from itertools import count, islice
 
 import pytest
 
+from structattn.support import processes
 from structattn.support.errors import UsageError
-from structattn.support.processes import WorkerPool, worker_pool
+from structattn.support.processes import WorkerPool, available_cores, worker_pool
 
 
 def square(number):
@@ -119,3 +120,26 @@ def is_alive(number):
 def test_no_workers_are_refused():
     with pytest.raises(UsageError, match="workers is 0"):
         WorkerPool(0)
+
+
+@pytest.mark.parametrize(
+    ("lines", "files", "expected"),
+    [
+        ("0::/\n", {}, 8),
+        ("0::/\n", {"cpu.max": "max 100000"}, 8),
+        ("0::/jobs/one\n", {"cpu.max": "max 100000", "jobs/cpu.max": "250000 100000"}, 3),
+        ("0::/jobs/one\n", {"jobs/one/cpu.max": "50000 100000", "jobs/cpu.max": "250000 100000"}, 1),
+        ("0::/jobs\n", {"jobs/cpu.max": "9900000 100000"}, 8),
+        ("4:memory:/\n3:cpu,cpuacct:/\n", {"cpu/cpu.cfs_quota_us": "200000", "cpu/cpu.cfs_period_us": "100000"}, 2),
+        ("3:cpu,cpuacct:/\n", {"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, 8),
+    ],
+)
+def test_cores_are_those_of_the_affinity_and_of_the_cgroups(monkeypatch, tmp_path, lines, files, expected):
+    (tmp_path / "own").write_text(lines)
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"{text}\n")
+    monkeypatch.setattr(processes, "_CGROUPS", tmp_path)
+    monkeypatch.setattr(processes, "_OWN_CGROUPS", tmp_path / "own")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: range(8), raising=False)
+    assert available_cores() == expected

@@ -15,7 +15,8 @@ import torch
 
 from structattn.runs.store import checkpoint_updates
 from structattn.support.errors import StructattnError, UsageError
-from structattn.sweeps import scheduler
+from structattn.support.processes import start_server
+from structattn.sweeps import engines, scheduler
 from structattn.sweeps import worker as work
 from structattn.sweeps.engines import ProcessPoolEngine, RayEngine, SlurmEngine, run_job_until_time_limit
 from structattn.sweeps.scheduler import MAX_CRASHES, run_jobs
@@ -193,8 +194,8 @@ def test_a_killed_server_of_workers_is_started_again(jobs, monkeypatch):
         return read(descriptor)
 
     monkeypatch.setattr(forkserver, "read_signed", kill_first)
+    monkeypatch.setattr(engines, "start_server", lambda *modules: start_server("time"))
     engine = ProcessPoolEngine(1)
-    engine._context.set_forkserver_preload(["time"])
     try:
         job_id = engine.start(replace(jobs[0], splits=("none",)))
         assert kills

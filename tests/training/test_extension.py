@@ -145,3 +145,9 @@ def test_an_extension_that_was_interrupted_before_the_settings_changed(settings_
     events = [json.loads(line) for line in (tmp_path / "again/events.jsonl").read_text().splitlines()]
     assert [event["update"] for event in events if event["event"] == "train"] == [1, 2, 3, 4, 5, 6]
     assert [event["update"] for event in events if event["event"] == "end"] == [6]
+
+
+def test_another_learning_rate_points_to_a_new_run_with_the_weights(settings_for, tmp_path):
+    train(settings_for(max_updates=4), tmp_path / "run")
+    with pytest.raises(CheckpointError, match=r"learning_rate was .*; `train --from .*run` starts a new one with"):
+        train(settings_for(max_updates=4, optimizer={"learning_rate": 0.5}), tmp_path / "run", resume=True)

@@ -8,7 +8,7 @@ from structattn.training.distributed import World
 from structattn.training.run import StopRequested, stop_on_signals
 
 
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP"])
 def test_signal_only_sets_the_flag(name):
     with stop_on_signals() as flag:
         flag.check()
@@ -33,6 +33,16 @@ def test_the_first_interrupt_says_at_once_what_it_waits_for(capfd):
     with stop_on_signals(World(rank=1, size=2)):
         os.kill(os.getpid(), signal.SIGINT)
     assert capfd.readouterr().err == ""
+
+
+def test_under_nohup_a_closed_terminal_stops_nothing():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with stop_on_signals() as flag:
+            os.kill(os.getpid(), signal.SIGHUP)
+            flag.check()
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_signal_handlers_are_restored():

@@ -14,8 +14,10 @@ from types import FrameType
 from typing import NoReturn
 
 from structattn.support.environment import (
+    STOP_SIGNALS,
     drop_unwritable_output,
     keep_freed_memory,
+    leave_closed_terminal,
     open_standard_streams,
     require_address_space,
     write_message,
@@ -51,7 +53,7 @@ def _use_utf8() -> None:
 
 
 def _handle_signals(handler: Callable[[int, FrameType | None], object]) -> None:
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in STOP_SIGNALS:
         if signal.getsignal(number) != signal.SIG_IGN:  # as under nohup
             signal.signal(number, handler)
 
@@ -65,6 +67,7 @@ def _stop(number: int, frame: FrameType | None) -> NoReturn:
     if _importing(frame):
         _exit(number, frame)
     _handle_signals(_exit)
+    leave_closed_terminal(number)
     _report_interruption()
     raise SystemExit(Interrupted.exit_code)
 

@@ -1,6 +1,5 @@
 """``structattn sweep``: train a grid of trials."""
 
-import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -25,7 +24,9 @@ def sweep(
     engine: Annotated[EngineName, typer.Option(help="Local processes, Ray (local or a cluster), or SLURM.")] = "pool",
     workers: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Trials to run at once.  [default: number of CPUs; 100 on SLURM]"),
+        typer.Option(
+            min=1, metavar="N", help="Trials to run at once.  [default: number of CPUs that it may use; 100 on SLURM]"
+        ),
     ] = None,
     cluster: Annotated[
         list[str] | None,
@@ -49,6 +50,7 @@ def sweep(
     from structattn.cli.sweep_view import live_view, print_rows
     from structattn.settings.sweep import load_sweep
     from structattn.support.errors import UsageError
+    from structattn.support.processes import available_cores
     from structattn.sweeps.engines import ProcessPoolEngine, RayEngine, SlurmEngine
     from structattn.sweeps.scheduler import Engine
     from structattn.sweeps.sweep import run_sweep
@@ -68,10 +70,10 @@ def sweep(
 
     def open_engine() -> Engine:
         if engine == "ray":
-            return RayEngine(workers or (None if address else os.cpu_count()), address)
+            return RayEngine(workers or (None if address else available_cores()), address)
         if engine == "slurm":
             return SlurmEngine(workers or 100, output / "slurm", **parameters)
-        return ProcessPoolEngine(workers or os.cpu_count() or 1)
+        return ProcessPoolEngine(workers or available_cores())
 
     with live_view() as show:
         rows = run_sweep(sweep_settings, output, open_engine, show, trial_results)

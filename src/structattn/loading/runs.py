@@ -12,13 +12,20 @@ import torch
 from structattn.loading.trained_run import TrainedRun
 from structattn.runs.checkpoint import MODEL_NAME, Manifest, read_manifest
 from structattn.runs.folder import RunFolder, existing_run, run_digest
-from structattn.runs.selection import MismatchError, checkpoints_of, load_weights, mean_weights, require_finite
+from structattn.runs.selection import (
+    MismatchError,
+    check_weights,
+    checkpoints_of,
+    load_weights,
+    mean_weights,
+    require_finite,
+)
 from structattn.runs.store import checkpoint_path, update_of
 from structattn.settings.run import RunSettings
 from structattn.support.devices import default_device
 from structattn.support.errors import CheckpointError, DataError, UsageError
 from structattn.tasks.loaded import TrainedModel
-from structattn.tasks.model import build_model_for
+from structattn.tasks.model import build_model_for, expected_weights
 from structattn.text.folders.prepared import PreparedFolder, open_prepared
 
 _logger = logging.getLogger("structattn")
@@ -30,7 +37,7 @@ def open_run(
     """Load a trained run. The digests of settings, weights and data are verified.
 
     The model computes in float32 also if it was trained in bfloat16, so that its results depend on the processor only
-    by rounding; a message says so.
+    by rounding; `--verbose` says so.
 
     Args:
         run_dir: the run folder.
@@ -61,16 +68,17 @@ def _open(
         raise DataError(settings.data, reason)
     prepared = open_prepared(data or settings.data)
     _check_identity(paths[0], manifest, folder, settings, prepared)
-    model = build_model_for(settings.model, prepared)
     try:
-        load_weights(model, weights)
+        check_weights(weights, expected_weights(settings.model, prepared))  # before any memory is taken for the model
         require_finite(weights)
+        model = build_model_for(settings.model, prepared)
+        load_weights(model, weights)
     except MismatchError as error:
         raise CheckpointError(
             f"{paths[0] / MODEL_NAME}: does not fit the model of {folder.settings}: {error}"
         ) from None
     if settings.training.precision != "float32":
-        _logger.warning("%s: trained in %s, computes in float32", run_dir, settings.training.precision)
+        _logger.info("%s: trained in %s, computes in float32", run_dir, settings.training.precision)
     updates, digests = tuple(map(update_of, paths)), tuple(map(_digest_of_weights, paths))
     trained = cast(TrainedModel, model.to(device or default_device()).eval())
     return TrainedRun(run_dir, settings, prepared, trained, manifest.update, updates, digests)

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import safetensors.torch
 import torch
@@ -15,7 +15,7 @@ from structattn.support.environment import is_out_of_memory
 from structattn.support.errors import CheckpointError
 from structattn.support.files import write_unflushed
 from structattn.support.json_files import first_problem
-from structattn.support.reading import MAX_COUNT, read_bytes
+from structattn.support.reading import MAX_COUNT, open_regular, read_bytes
 
 Count = Annotated[int, Field(ge=0, le=MAX_COUNT)]
 
@@ -280,6 +280,29 @@ def read_tensors(folder: Path, name: str, manifest: Manifest) -> dict[str, Tenso
         if is_out_of_memory(error):
             raise
         raise DamagedCheckpointError(f"{folder / name}: invalid safetensors file: {error}") from None
+
+
+def weights_without_values(folder: Path) -> dict[str, Tensor]:
+    """Return the weights of a checkpoint on the meta device, from the header of their file, which is not verified.
+
+    Raises:
+        DamagedCheckpointError: the file is missing or not valid safetensors.
+    """
+    path = folder / MODEL_NAME
+    try:
+        with open_regular(path), safetensors.safe_open(path, "pt") as file:
+            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 - no mapping
+            return {
+                name: torch.empty(each.get_shape(), dtype=_DTYPES[each.get_dtype()], device="meta")
+                for name, each in slices.items()
+            }
+    except Exception as error:  # the parser may raise anything on malicious input
+        raise DamagedCheckpointError(f"{path}: invalid safetensors file: {error}") from None
+
+
+_DTYPES: Final = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+_DTYPES |= {"I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8}
+_DTYPES |= {"U8": torch.uint8, "BOOL": torch.bool}
 
 
 def _verified(folder: Path, name: str, manifest: Manifest) -> bytes:

@@ -199,7 +199,8 @@ def check_same_settings(run_dir: RunFolder, settings: RunSettings, limits: Colle
     if changes := changed_fields(run_dir.read_settings(), settings, limits):
         raise CheckpointError(
             f"{run_dir.path}: cannot resume with other settings: {'; '.join(changes)}; only overrides of limits "
-            f"(training.{', training.'.join(LIMITS)}) change a run"
+            f"(training.{', training.'.join(LIMITS)}) change a run; `train --from {run_dir.path}` starts a new one "
+            "with other settings from its weights"
         )
 
 

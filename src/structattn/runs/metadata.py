@@ -1,6 +1,5 @@
 """The run card: settings digest, data, software versions and hardware of a run; and its summary."""
 
-import os
 import platform
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -16,6 +15,7 @@ from structattn.settings.run import RunSettings
 from structattn.support import __version__
 from structattn.support.devices import processor_name
 from structattn.support.json_files import Shape, check_shape
+from structattn.support.processes import available_cores
 
 FORMAT_VERSION = 1
 PACKAGES = ("torch", "numpy", "safetensors", "pydantic")
@@ -132,10 +132,10 @@ def environment() -> dict[str, Any]:
 
 
 def hardware(device: torch.device) -> dict[str, Any]:
-    """Return the processor, number of cores and threads, and device."""
+    """Return the processor, the cores that this process may use, its threads, and the device."""
     return {
         "processor": processor_name(),
-        "cores": os.cpu_count(),
+        "cores": available_cores(),
         "threads": torch.get_num_threads(),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
     }

@@ -88,13 +88,22 @@ def load_weights(module: torch.nn.Module, saved: Mapping[str, Tensor]) -> None:
         MismatchError: a name, shape or dtype differs.
     """
     live = weights_of(module)
-    if different := sorted(live.keys() ^ saved.keys()):
-        raise MismatchError(f"{different[0]!r} is {'missing' if different[0] in live else 'unknown to the model'}")
-    for name, tensor in live.items():
-        check_like(name, saved[name], tensor)
+    check_weights(saved, live)
     with torch.no_grad():
         for name, tensor in live.items():
             tensor.copy_(saved[name])
+
+
+def check_weights(saved: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
+    """Compare names, shapes and dtypes of weights.
+
+    Raises:
+        MismatchError: one differs.
+    """
+    if different := sorted(expected.keys() ^ saved.keys()):
+        raise MismatchError(f"{different[0]!r} is {'missing' if different[0] in expected else 'unknown to the model'}")
+    for name, tensor in expected.items():
+        check_like(name, saved[name], tensor)
 
 
 def require_finite(tensors: Mapping[str, Tensor]) -> None:

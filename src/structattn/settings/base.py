@@ -1,7 +1,7 @@
 """Base class of all settings, unions of settings classes, and suggestions for misspelt fields."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -122,6 +122,40 @@ def _members(annotation: Any, is_item: bool) -> Iterator[tuple[type[BaseModel], 
         yield from _members(argument, in_list)
 
 
+_SYNONYMS = {"eps": "epsilon", "lr": "learning_rate", "wd": "weight_decay"}  # of other programs
+_ELSEWHERE = {"device": "the device is a GPU if there is one, else the CPU; CUDA_VISIBLE_DEVICES= hides the GPUs"}
+
+
+def hint_for_unknown(settings: type[BaseModel], path: str, location: Sequence[int | str]) -> str:
+    """Return the end of the message about an unknown field: what it may mean, and the fields of its group.
+
+    Args:
+        settings: the class of all settings.
+        path: the dotted path of the unknown field.
+        location: the same in pydantic's form, with the names of the members of unions.
+    """
+    elsewhere, meant = _ELSEWHERE.get(path.rpartition(".")[2]), suggestion(settings, path)
+    hint = f"; {elsewhere}" if elsewhere else f"; did you mean {meant}?" if meant else ""
+    return f"{hint} [expected one of {', '.join(sorted(_fields_at(settings, location[:-1])))}]"
+
+
+def _fields_at(settings: type[BaseModel], location: Sequence[int | str]) -> set[str]:
+    """Return the fields of the group of settings at a location; of all members of a union if it names none."""
+    groups = [settings]
+    for part in location:
+        if isinstance(part, str) and any(part in group.model_fields for group in groups):
+            annotations = [group.model_fields[part].annotation for group in groups if part in group.model_fields]
+            groups = [member for annotation in annotations for member, _ in _members(annotation, False)]
+        elif named := [group for group in groups if part in _literals(group)]:
+            groups = named
+    return {name for group in groups for name in group.model_fields}
+
+
+def _literals(settings: type[BaseModel]) -> set[str]:
+    names = [name for name in ("kind", "attention") if name in settings.model_fields]
+    return {literal_of(settings, name) for name in names}
+
+
 def suggestion(settings: type[BaseModel], path: str) -> str | None:
     """Return the path of the field that an unknown one may mean; None if there is nothing similar.
 
@@ -133,14 +167,17 @@ def suggestion(settings: type[BaseModel], path: str) -> str | None:
     """
     pattern = re.sub(r"\.\d+(?=\.|$)", ".*", path)
     parent, dot, name = pattern.rpartition(".")
+    name = _SYNONYMS.get(name, name)
     # The path itself may be a field of another kind, say of another model.
     others = _known_paths(settings) - {pattern}
     known = sorted(others, key=lambda each: (each.count("."), each))
     siblings = {each.rpartition(".")[2] for each in known if each.rpartition(".")[0] == parent}
-    if found := get_close_matches(name, siblings, n=1, cutoff=0.7):
-        return path.rpartition(".")[0] + dot + found[0]
     names: dict[str, str] = {}
     for each in known:
         names.setdefault(each.rpartition(".")[2], each)
-    found = get_close_matches(name, names, n=1, cutoff=0.8)
-    return names[found[0]] if found else None
+    for cutoff in (0.74, 0.7):  # batch_size is that of training.batches rather than training.batches
+        if similar := get_close_matches(name, siblings, n=1, cutoff=cutoff):
+            return path.rpartition(".")[0] + dot + similar[0]
+        if similar := get_close_matches(name, names, n=1, cutoff=0.8):
+            return names[similar[0]]
+    return None

@@ -11,7 +11,7 @@ import yaml
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
-from structattn.settings.base import Seed, Settings, suggestion, words_of
+from structattn.settings.base import Seed, Settings, hint_for_unknown, words_of
 from structattn.settings.embeddings import Sinusoidal
 from structattn.settings.evaluation import EvaluationSettings
 from structattn.settings.mechanisms import Hard
@@ -216,8 +216,9 @@ def error_message(
             suspects = _of_same_group(overrides, problem["loc"]) or list(overrides)
         named = "" if suspects and suspects[-1].partition("=")[0] == path else f": {_shorten(path, 100)}"
         where = f"{_shorten(' '.join(suspects), 100) if suspects else source}{named}"
-        meant = suggestion(settings, path) if settings is not None and problem["type"] == "extra_forbidden" else None
-        hint = f"; did you mean {meant}?" if meant else ""
+        hint = ""
+        if settings is not None and problem["type"] == "extra_forbidden":
+            hint = hint_for_unknown(settings, path, problem["loc"])
         lines.append(f"{where}: {_shorten(words, 500)}{given}{hint}")
     more = f"; and {len(problems) - _MAX_PROBLEMS} more" if len(problems) > _MAX_PROBLEMS else ""
     return "; ".join(lines) + more

@@ -6,6 +6,8 @@ import functools
 import io
 import os
 import re
+import signal
+import stat
 import subprocess
 import sys
 from contextlib import suppress
@@ -72,7 +74,24 @@ def drop_unwritable_output() -> None:
 
 def write_message(text: str) -> None:
     """Write a text to standard error without buffers, as handlers of signals must: ``sys.stderr`` may be in use."""
-    os.write(2, text.encode())
+    with suppress(OSError):  # a terminal that was closed
+        os.write(2, text.encode())
+
+
+STOP_SIGNALS: Final = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))
+"""The signals that end a command so that it can be repeated or resumed."""
+
+
+def leave_closed_terminal(number: int) -> None:
+    """After SIGHUP, let what is still written to a terminal that was closed go nowhere: it would raise an error."""
+    if number != getattr(signal, "SIGHUP", None):
+        return
+    for descriptor in (1, 2):
+        with suppress(OSError):
+            if stat.S_ISCHR(os.fstat(descriptor).st_mode) and not os.isatty(descriptor):
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, descriptor)
+                os.close(nowhere)
 
 
 MIN_ADDRESS_SPACE: Final = 1 << 30  # bytes; torch and the BLAS of NumPy end the process when they cannot be loaded

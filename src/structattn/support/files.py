@@ -145,11 +145,9 @@ def write_atomically(path: Path, content: bytes | str) -> None:
             return
         if path.is_symlink():
             path = path.resolve()
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        temporary = Path(name)
+        temporary = path.with_name(f".{path.name}.{token_hex(4)}")
         try:
-            with os.fdopen(descriptor, "wb") as file:
-                temporary.chmod(0o644)
+            with temporary.open("xb") as file:  # its mode is that of the umask
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
@@ -195,7 +193,6 @@ def _incomplete_folder(path: Path) -> Iterator[Path]:
     with ExitStack() as stack:
         folder = _locked_folder(path, stack)
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        folder.chmod(0o755)
         yield folder
 
 
@@ -254,8 +251,8 @@ def write_unflushed(path: Path, content: bytes | str) -> None:
 
 
 def let_others_read(path: Path) -> None:
-    """Give a file that a library wrote for its owner alone the mode of our own files."""
-    path.chmod(0o644)
+    """Give a file that a library wrote for its owner alone the mode of our own files in the same folder."""
+    path.chmod(path.parent.stat().st_mode & 0o666)
 
 
 def open_unflushed(path: Path) -> BinaryIO:

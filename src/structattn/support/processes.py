@@ -1,16 +1,22 @@
 """Worker processes that map a function over items; results come in the order of the items."""
 
+import atexit
+import math
 import multiprocessing
 import os
+import shutil
 import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import chain, islice
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerContext, SpawnContext
+from multiprocessing.util import get_temp_dir
+from pathlib import Path, PurePosixPath
 from typing import Any, Final, NamedTuple, TypeVar
 
 from structattn.support.errors import UsageError
@@ -27,9 +33,31 @@ class _Next(NamedTuple):
     error: Exception | None = None
 
 
+_CGROUPS: Final = Path("/sys/fs/cgroup")
+_OWN_CGROUPS: Final = Path("/proc/self/cgroup")
+
+
 def available_cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Return the number of cores that this process may use: by its affinity, and by the quotas of its cgroups."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min([cores, *(max(1, math.ceil(quota)) for quota in _quotas())])
+
+
+def _quotas() -> Iterator[float]:
+    """Yield the limits on CPU time of this process's cgroups and of those above them, in cores."""
+    lines = _OWN_CGROUPS.read_text().splitlines() if _OWN_CGROUPS.exists() else []
+    for line in lines:
+        _, controllers, path = line.split(":", maxsplit=2)
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        hierarchy = _CGROUPS / "cpu" if controllers else _CGROUPS  # version 1, 2
+        names = ("cpu.cfs_quota_us", "cpu.cfs_period_us") if controllers else ("cpu.max",)
+        own = PurePosixPath(path.lstrip("/"))
+        for folder in (own, *own.parents):
+            with suppress(OSError, ValueError):  # none there; "max"
+                quota, period = " ".join((hierarchy / folder / name).read_text() for name in names).split()
+                if int(quota) > 0:  # -1: no limit
+                    yield int(quota) / int(period)
 
 
 def start_context() -> ForkServerContext | SpawnContext:
@@ -37,6 +65,42 @@ def start_context() -> ForkServerContext | SpawnContext:
     if "forkserver" in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("forkserver")
     return multiprocessing.get_context("spawn")
+
+
+_FOLDER: Final = "STRUCTATTN_SERVER_FOLDER"
+
+
+def start_server(*modules: str, blocked: Iterable[signal.Signals] = ()) -> ForkServerContext | SpawnContext:
+    """Start the server that forks new processes, unless it runs, and return their context; see ``start_context``.
+
+    Args:
+        modules: that the server imports, so that its processes have them.
+        blocked: signals that the server and its processes do not see: their parent passes them on, as SIGTERM. SIGHUP,
+            which a terminal sends to all of them when it is closed, is always one.
+    """
+    context = start_context()
+    if isinstance(context, SpawnContext):
+        return context
+    context.set_forkserver_preload([__name__, *modules])
+    resource_tracker.ensure_running()  # if the server started it, these signals would be unblocked
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP, *blocked})
+    os.environ[_FOLDER] = get_temp_dir()
+    try:
+        forkserver.ensure_running()
+    finally:
+        del os.environ[_FOLDER]
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return context
+
+
+def _remove_with_server(folder: str, server: int, client: int) -> None:
+    """Remove the folder of the server's socket when the server ends because its client was killed."""
+    if os.getpid() == server and os.getppid() != client:  # not one of its processes; the client has ended
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if _FOLDER in os.environ:
+    atexit.register(_remove_with_server, os.environ.pop(_FOLDER), os.getpid(), os.getppid())
 
 
 def stop_with_parent() -> None:
@@ -109,8 +173,7 @@ class WorkerPool:
     def _submit(self, function: Callable[[_Item], _Result], step: _Next) -> Future[Any] | None:
         """Give an item to the workers; None if there is none, or all workers have ended because one was killed."""
         if self._executor is None:
-            context = start_context()
-            context.set_forkserver_preload([__name__, "numpy"])
+            context = start_server("numpy")
             self._executor = ProcessPoolExecutor(self._num_workers, context, _start_worker)
         try:
             return None if step.error is not None else self._executor.submit(_compute, function, step.item)

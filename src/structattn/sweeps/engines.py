@@ -13,7 +13,7 @@ from typing import Any
 
 from structattn.support.errors import StructattnError, UsageError
 from structattn.support.imports import install_command
-from structattn.support.processes import start_context, stop_with_parent
+from structattn.support.processes import start_server, stop_with_parent
 from structattn.sweeps.worker import Job, JobResult, run_job
 
 MAX_SERVER_STARTS = 5
@@ -32,8 +32,6 @@ class ProcessPoolEngine:
 
     def __init__(self, max_jobs: int) -> None:
         self.max_jobs = max_jobs
-        self._context = start_context()
-        self._context.set_forkserver_preload([run_job.__module__])
         self._running: dict[BaseProcess, Connection] = {}
 
     def start(self, job: Job) -> BaseProcess:
@@ -43,8 +41,9 @@ class ProcessPoolEngine:
             StructattnError: the server process was killed repeatedly.
         """
         for _ in range(MAX_SERVER_STARTS):
-            receiver, sender = self._context.Pipe(duplex=False)
-            process = self._context.Process(target=_run_and_send, args=(job, sender), daemon=False)
+            context = start_server(run_job.__module__)
+            receiver, sender = context.Pipe(duplex=False)
+            process = context.Process(target=_run_and_send, args=(job, sender), daemon=False)
             try:
                 process.start()
             except (EOFError, ConnectionError):  # the server was killed; the next start starts it again

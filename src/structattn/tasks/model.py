@@ -4,10 +4,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from structattn.models.builders.layers import VocabularySpec
 from structattn.models.builders.models import build_encoder_decoder, build_language_model, build_model
+from structattn.runs.selection import weights_of
 from structattn.settings.base import Settings
 from structattn.settings.huggingface import Gpt2Settings, RobertaSettings
 from structattn.settings.mechanisms import CrossGaussian
@@ -67,6 +69,12 @@ def build_model_for(settings: ModelSettings, prepared: PreparedFolder) -> nn.Mod
     return build_encoder_decoder(
         resolved_model_settings(settings, prepared), _words_of_side(sides.source), _words_of_side(sides.target)
     )
+
+
+def expected_weights(settings: ModelSettings, prepared: PreparedFolder) -> dict[str, Tensor]:
+    """Return the weights of the model on the meta device: names, shapes and dtypes, in no memory."""
+    with torch.device("meta"):
+        return weights_of(build_model_for(settings, prepared))
 
 
 def resolved_model_settings(settings: AnyModelSettings, prepared: PreparedFolder) -> AnyModelSettings:

@@ -9,11 +9,18 @@ from typing import Any
 
 import torch
 
-from structattn.runs.checkpoint import Identity, TrainingState, read_checkpoint
+from structattn.runs.checkpoint import (
+    MODEL_NAME,
+    DamagedCheckpointError,
+    Identity,
+    TrainingState,
+    read_checkpoint,
+    weights_without_values,
+)
 from structattn.runs.folder import RunFolder, record_extension, run_digest, settings_digest
 from structattn.runs.logs import NO_EVENTS, EventLog, NoLog, Timing, events_of, trained_seconds
-from structattn.runs.selection import best_updates
-from structattn.runs.store import CheckpointStore
+from structattn.runs.selection import MismatchError, best_updates, check_weights
+from structattn.runs.store import CheckpointStore, checkpoint_path, checkpoint_updates
 from structattn.settings.run import RunSettings, limits_of
 from structattn.support.devices import default_device, require_fast
 from structattn.support.errors import CheckpointError
@@ -21,7 +28,7 @@ from structattn.support.files import flush_to_disk
 from structattn.support.progress import progress as progress_bar
 from structattn.support.progress import show_nothing
 from structattn.support.seeds import derived_seed
-from structattn.tasks.model import build_model_for, load_pretrained_weights, pretrained_digests
+from structattn.tasks.model import build_model_for, expected_weights, load_pretrained_weights, pretrained_digests
 from structattn.tasks.position_limits import require_positions_fit
 from structattn.tasks.registry import TASKS, require_trainable
 from structattn.tasks.task import Task
@@ -91,6 +98,22 @@ def make_plan(run_dir: RunFolder, settings: RunSettings, initial_run: Path | Non
     else:
         initial = None if initial_run is None else read_initial_weights(initial_run, prepared)
     return Plan(run_dir, settings, prepared, task, identity, pretrained, limits, initial)
+
+
+def require_weights_fit(plan: Plan) -> None:
+    """Check that the newest checkpoint is one of the model, before any memory is taken for it.
+
+    Raises:
+        CheckpointError: it is not.
+    """
+    folder = plan.run_dir.checkpoints
+    newest = checkpoint_path(folder, max(checkpoint_updates(folder), default=0))
+    try:
+        check_weights(weights_without_values(newest), expected_weights(plan.settings.model, plan.prepared))
+    except DamagedCheckpointError:  # missing, or replaced by an older one when it is read
+        return
+    except MismatchError as error:
+        raise CheckpointError(f"{newest / MODEL_NAME}: {error}") from None
 
 
 def initial_learner(plan: Plan, world: World = SINGLE) -> Learner:

@@ -1,6 +1,5 @@
 """Start the processes of a run on this machine, as torchrun does, and end them together."""
 
-import multiprocessing
 import os
 import signal
 import threading
@@ -9,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkServerContext, SpawnContext
 from multiprocessing.process import BaseProcess
 from typing import Any, TypeVar, cast
 
@@ -19,7 +18,7 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]  # missing 
 
 from structattn.settings.training import TrainingSettings
 from structattn.support.errors import Interrupted, ReportedError, SettingsError, StructattnError
-from structattn.support.processes import stop_with_parent
+from structattn.support.processes import start_server, stop_with_parent
 from structattn.training.distributed import LostProcessError
 from structattn.training.run import stop_on_signals
 
@@ -41,7 +40,8 @@ class _Result:
 def run_processes(function: Callable[[], _ValueT], settings: TrainingSettings) -> _ValueT:
     """Call a function in ``devices`` new processes that are connected, and with those of the other machines.
 
-    SIGTERM and SIGINT are passed on to the processes. If one fails, the others end within ``SECONDS_TO_END``.
+    SIGTERM, SIGINT and SIGHUP are passed on to the processes, as SIGTERM. If one fails, the others end within
+    ``SECONDS_TO_END``.
 
     Args:
         function: the same in all processes; can be pickled.
@@ -65,11 +65,11 @@ def run_processes(function: Callable[[], _ValueT], settings: TrainingSettings) -
         size = settings.devices * settings.nodes
         group = {"MASTER_ADDR": address, "MASTER_PORT": str(store.port), "WORLD_SIZE": str(size)}
         group |= {"TORCHELASTIC_USE_AGENT_STORE": str(True), "LOCAL_WORLD_SIZE": str(settings.devices)}
-        _start_server()
+        context = start_server(__name__, blocked=[signal.SIGINT])
         started = []
         for local in range(settings.devices):
             place = {"RANK": str(node * settings.devices + local), "LOCAL_RANK": str(local)}
-            started.append(_start(function, group | place))
+            started.append(_start(context, function, group | place))
         processes = [process for process, _ in started]
         _wait_for(processes, lambda: stop.number)
         if stop.number and any(process.exitcode == -signal.SIGTERM for process in processes):
@@ -91,17 +91,9 @@ def _meeting_point(nodes: int, environment: Mapping[str, str]) -> tuple[int, str
     return int(node), address, int(port)
 
 
-def _start_server() -> None:
-    """Start the server that forks the processes; they inherit its mask: the parent passes on Ctrl-C, as SIGTERM."""
-    forkserver.set_forkserver_preload([__name__])
-    resource_tracker.ensure_running()  # if the server started it, SIGINT would be unblocked
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    forkserver.ensure_running()
-    signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _start(function: Callable[[], object], environment: dict[str, str]) -> tuple[BaseProcess, Connection]:
-    context = multiprocessing.get_context("forkserver")
+def _start(
+    context: ForkServerContext | SpawnContext, function: Callable[[], object], environment: dict[str, str]
+) -> tuple[BaseProcess, Connection]:
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_call, args=(function, environment, sender))
     process.start()

@@ -13,7 +13,7 @@ from structattn.runs.logs import EventLog, NoLog, Timing
 from structattn.runs.selection import MismatchError, load_weights, weights_of
 from structattn.runs.store import CheckpointStore
 from structattn.settings.training import TrainingSettings
-from structattn.support.environment import write_message
+from structattn.support.environment import STOP_SIGNALS, leave_closed_terminal, write_message
 from structattn.support.errors import CheckpointError
 from structattn.tasks.task import Task
 from structattn.training.distributed import SINGLE, World
@@ -63,9 +63,10 @@ AFTER_SIGINT = (
 
 @contextmanager
 def stop_on_signals(world: World = SINGLE, after_sigint: str = AFTER_SIGINT) -> Iterator[StopFlag]:
-    """Yield a flag that SIGTERM and SIGINT set; a second SIGINT terminates the process.
+    """Yield a flag that SIGTERM, SIGINT and SIGHUP set; a second SIGINT terminates the process.
 
-    Only the main thread can handle signals; in other threads the flag is never set.
+    Only the main thread can handle signals; in other threads the flag is never set. SIGHUP stays ignored where it is,
+    as under nohup.
 
     Args:
         world: the processes that train together.
@@ -78,12 +79,14 @@ def stop_on_signals(world: World = SINGLE, after_sigint: str = AFTER_SIGINT) -> 
 
     def stop(number: int, frame: FrameType | None) -> None:
         flag.number = number
+        leave_closed_terminal(number)
         if number == signal.SIGINT:
             if world.is_first:
                 write_message(f"structattn: {after_sigint}\n")
             signal.signal(signal.SIGINT, signal.SIG_DFL)
 
-    previous = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    handled = [each for each in STOP_SIGNALS if each.name != "SIGHUP" or signal.getsignal(each) != signal.SIG_IGN]
+    previous = {number: signal.signal(number, stop) for number in handled}
     try:
         yield flag
     finally:

@@ -35,7 +35,7 @@ from structattn.support.errors import (
     UsageError,
 )
 from structattn.support.files import create_folder, exclusive_lock, flush_to_disk
-from structattn.training.assembly import Plan, initial_learner, make_plan, open_run
+from structattn.training.assembly import Plan, initial_learner, make_plan, open_run, require_weights_fit
 from structattn.training.distributed import SINGLE, World, joined, world_of
 from structattn.training.initial_weights import describe
 from structattn.training.launch import run_processes
@@ -182,6 +182,7 @@ def _train(plan: Plan, resuming: bool, stop: StopFlag, world: World, start: Star
     keep_freed_memory()
     if resuming:
         check_same_data(run_dir, plan.identity, settings.data)
+        require_weights_fit(plan)
     learner = initial_learner(plan, world)
     if world.is_first:
         _write_or_check_card(plan, learner, resuming)
