@@ -184,6 +184,13 @@ def test_a_run_folder_may_have_a_name_that_is_not_unicode(write_run, tmp_path, w
     assert r"\udcff" in page.read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize(("name", "shown"), [(b"r\xff", r"r\udcff"), (b"r\x1b[31m", r"r\x1b[31m"), (b"r\n", r"r\n")])
+def test_names_of_runs_are_drawn_as_text(write_run, tmp_path, caplog, name, shown):
+    caplog.set_level(logging.CRITICAL, "structattn")
+    folder = write_run(tmp_path, os.fsdecode(name), epochs=1, per_epoch=3, softmax_layers=())
+    assert shown in write_report([folder], tmp_path / "out").read_text()
+
+
 class KilledError(BaseException):
     """The end of a process by SIGKILL, or of what it can write by a full disk."""
 

@@ -19,6 +19,7 @@ from structattn.report.page import (
 )
 from structattn.settings.sweep import SweepSettings, load_sweep
 from structattn.support import __version__
+from structattn.support.environment import name_of
 from structattn.support.errors import StructattnError
 from structattn.support.files import create_folder, write_atomically
 from structattn.sweeps.comparison import ClaimResult, PublishedComparison, check_claims, compare_with_published
@@ -178,7 +179,7 @@ def write_sweep_page(folder: Path, output: Path, trial_results: Path | None = No
     sweep = load_sweep(settings)
     results = read_sweep_results(sweep, folder, trial_results)
     figures = create_report_folder(output)
-    name = folder.resolve().name
+    name = name_of(folder)
     plots = sweep_figures(sweep, results.rows, results.ended, results.runs, name)
     title = f"Sweep: {name}"
     counts = f"{results.counts}, {SIGNATURE}"

@@ -21,6 +21,7 @@ from structattn.report.page import MISSING, Markup, joined, table, tag
 from structattn.report.runs import Run
 from structattn.report.tables import OF_TWO_RUNS, swatch
 from structattn.runs.store import hypotheses_path
+from structattn.support.environment import name_of
 from structattn.support.files import sha256_of_file
 
 Found = Mapping[str, Any]  # written by `structattn compare`
@@ -81,7 +82,7 @@ def _is_current(found: Found, run: Run, runs: Sequence[Run]) -> bool:
     compared, split = found.get("translations"), found["split"]
     if compared is None:
         return False  # written without digests
-    bases = [now for other in runs if other.folder.resolve().name == found["base"] if (now := _digest(other, split))]
+    bases = [now for other in runs if name_of(other.folder) == found["base"] if (now := _digest(other, split))]
     return _digest(run, split) in (None, compared["run"]) and (not bases or compared["base"] in bases)
 
 
