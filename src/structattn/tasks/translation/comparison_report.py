@@ -14,6 +14,7 @@ from structattn.report.figure import (
     figure_element,
     figure_style,
     file_name,
+    first_drawn,
     legend_above,
     new_figure,
 )
@@ -72,7 +73,7 @@ def _section(
     base: str, split: str, compared: Sequence[tuple[Run, LineStyle, Found]], name: str, folder: Path
 ) -> Markup:
     bins = [(run, style, found["bins"]) for run, style, found in compared]
-    figure = figure_element(differences_plot(bins, base, split, name), folder)
+    figure = figure_element(differences_plot(first_drawn(bins), base, split, name), folder)
     by_kind = tag("details", tag("summary", "table of BLEU by bin"), _table(bins, base))
     return joined(tag("h3", f"Against {base} ({split})"), _whole(compared, base), figure, by_kind)
 
