@@ -1,5 +1,6 @@
 """Fast forms of models, where the package ``fast`` is there; without it, models run as they are."""
 
+import logging
 from importlib import import_module
 from typing import TypeVar
 
@@ -7,6 +8,7 @@ from torch import nn
 
 FAST = "structattn.fast"
 ModelT = TypeVar("ModelT", bound=nn.Module)
+_logger = logging.getLogger("structattn")
 
 
 def accelerate(model: ModelT) -> ModelT:
@@ -30,6 +32,16 @@ def accelerate(model: ModelT) -> ModelT:
     except ModuleNotFoundError as error:
         if error.name != FAST:
             raise
-        return model
-    accelerated: ModelT = package.accelerate(model)
+        accelerated = model
+    else:
+        accelerated = package.accelerate(model)
+    _logger.info("the model, %s, runs %s", type(model).__name__, _form(model, accelerated))
     return accelerated
+
+
+def _form(model: nn.Module, accelerated: nn.Module) -> str:
+    if accelerated is model:
+        return "module by module"
+    if "step" in vars(accelerated):
+        return "in kernels that compute several modules, and so do its steps in decoding"
+    return "in kernels that compute several modules"

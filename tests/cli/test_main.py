@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from typer.main import get_command
@@ -15,6 +16,7 @@ from typer.testing import CliRunner
 from structattn import __version__
 from structattn.cli import report
 from structattn.cli.app import app
+from structattn.cli.options import overrides_of
 from structattn.support.errors import Interrupted, SettingsError, StructattnError, UsageError
 
 COMMANDS = (["demo"], ["prepare"], ["train"], ["sweep"], ["inspect"], ["evaluate"], ["generate"], ["translate"],
@@ -177,3 +179,8 @@ def test_a_terminated_preparation_leaves_nothing_behind(tmp_path):
         assert process.wait() == 75
         assert process.stderr.read() == "structattn: interrupted; run the same command again\n"
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("folder", ["2024", "no", "a: b"])
+def test_data_of_a_run_may_be_replaced_by_any_folder(folder):
+    assert overrides_of(["run", f"data={folder}", "evaluation.beam_size=3"]) == (Path(folder), {"beam_size": 3})

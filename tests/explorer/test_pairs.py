@@ -139,7 +139,7 @@ def test_receptive_fields_of_pairs_are_recorded(translation_run, model):
 
 def test_missing_and_too_long_examples_are_refused(translation_run, monkeypatch):
     run = translation_run()
-    assert len(default_examples(run, "test")) == 24
+    assert len(default_examples(run, "test", 99)) == 24
     with pytest.raises(UsageError, match="no example 24; expected 0 to 23"):
         analyze_run(run, "test", [24])
     monkeypatch.setattr(searched_text, "MAX_TOKENS", 2)

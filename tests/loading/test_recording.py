@@ -1,7 +1,10 @@
 """Recordings of runs of every kind: what is in them, and their files."""
 
 import json
+import os
+import shutil
 from dataclasses import fields
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -234,3 +237,21 @@ def test_beam_searches_that_are_no_trees_are_refused(run_dir, tmp_path):
         )
         with pytest.raises(DataError, match=message):
             read_recording(tmp_path / "recording.json")
+
+
+def test_runs_and_data_may_have_names_that_are_not_unicode(run_dir, tmp_path):
+    """Evaluation, recordings and comparisons store the names of folders."""
+    source = run_dir("sentences")
+    folders = [tmp_path / os.fsdecode(b"r\xff"), tmp_path / "r\x1b"]
+    for folder in folders:
+        shutil.copytree(source, folder)
+    data = Path(os.fsdecode(b"d\xff"))
+    shutil.copytree(load(source).prepared.path, tmp_path / data)
+    words = ["evaluate", *map(str, folders), f"data={tmp_path / data}", "--split", "valid"]
+    assert CliRunner().invoke(app, words).exit_code == 0
+    assert read_recorded_run(folders[0]).name == r"r\udcff"
+    assert json.loads((folders[0] / "scores/valid.json").read_text())["data"]["name"] == r"d\udcff"
+    compared = CliRunner().invoke(app, ["compare", *map(str, folders), "--samples", "40", "--split", "valid"])
+    assert compared.exit_code == 0, compared.output
+    (kept,) = folders[1].glob("analyses/*against*")
+    assert json.loads(kept.read_text())["base"] == r"r\udcff"

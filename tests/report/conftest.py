@@ -14,6 +14,7 @@ from structattn.explorer.recording_files import write_recording
 from structattn.loading.records import BOTTOM, Record
 from structattn.runs.folder import RunFolder
 from structattn.settings.run import resolve_settings
+from structattn.support.environment import name_of
 from structattn.support.json_files import write_json
 
 BOUND = 0.3843
@@ -105,7 +106,7 @@ def write_examples():
     def write(folder, *examples, name="test"):
         (folder / "records").mkdir(exist_ok=True)
         recorded = tuple(_recorded(*each, example=number) for number, each in enumerate(examples))
-        write_recording(folder / "records" / f"{name}.json", Recording({"name": folder.name}, recorded))
+        write_recording(folder / "records" / f"{name}.json", Recording({"name": name_of(folder)}, recorded))
 
     return write
 

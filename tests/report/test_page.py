@@ -3,6 +3,7 @@
 import logging
 import os
 import re
+import shutil
 from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
@@ -182,6 +183,30 @@ def test_a_run_folder_may_have_a_name_that_is_not_unicode(write_run, tmp_path, w
     folder = tmp_path / os.fsdecode(b"\xff")
     page = write_report([write_run(folder, name) for name in ("a", "b")] + [write_run(tmp_path, "a")], tmp_path / "out")
     assert r"\udcff" in page.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(("name", "shown"), [(b"r\xff", r"r\udcff"), (b"r\x1b[31m", r"r\x1b[31m"), (b"r\n", r"r\n")])
+def test_names_of_runs_are_drawn_as_text(write_run, tmp_path, caplog, name, shown):
+    caplog.set_level(logging.CRITICAL, "structattn")
+    folder = write_run(tmp_path, os.fsdecode(name), epochs=1, per_epoch=3, softmax_layers=())
+    assert shown in write_report([folder], tmp_path / "out").read_text()
+
+
+def test_a_report_of_many_runs_says_which_it_draws(write_run, tmp_path):
+    """Warnings are errors here: matplotlib warns of a legend that leaves no room for the axes."""
+    folders = [
+        write_run(tmp_path, f"a run with a long name, {number:03}", epochs=1, per_epoch=3, softmax_layers=())
+        for number in range(100)
+    ]
+    for folder in folders:
+        shutil.rmtree(folder / "records")
+    page = write_report(folders, tmp_path / "out")
+    checker = checked(page)
+    text = " ".join(checker.text)
+    assert "Figures show the first 24 of these 100 runs; tables show all." in text
+    assert all(text.count(folder.name) >= 4 for folder in folders)  # in the tables and the cards
+    drawn = re.findall(r"<svg.*?</svg>", page.read_text(), re.DOTALL)
+    assert [sum(folder.name in figure for folder in folders) for figure in drawn] == [24, 24, 24]
 
 
 class KilledError(BaseException):

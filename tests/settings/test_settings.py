@@ -1,5 +1,7 @@
 """Settings of runs: defaults, overrides, and errors with dotted paths."""
 
+from pathlib import Path
+
 import pytest
 import yaml
 
@@ -69,7 +71,7 @@ def test_resolved_settings_can_be_read_back(tmp_path):
         ("seed=" + "9" * 6000, "seed: .*is not of the type int"),
         ("model=" + "[" * 100, "nested more than 32 levels deep"),
         ("model" + ".a" * 5000 + "=1", "5001 parts; expected at most 32"),
-        ("data=" + "[x, " * 20 + "x" + "]" * 20, r"data=.*: .*got \['x', .*\.\.\."),
+        ("seed=" + "[x, " * 20 + "x" + "]" * 20, r"seed=.*: .*got \['x', .*\.\.\."),
         ("training.optimizer.betas=[0.9]", r"betas\.1: Field required"),
         ("model.layers=999999999", "999999999 layers; expected at most 1000"),
         ("model.layers=999999999xsuperposition-3.2", "1000000001 layers; expected at most 1000"),
@@ -129,3 +131,9 @@ def test_settings_of_a_run_and_of_a_sweep_are_told_apart(tmp_path):
     (tmp_path / "run.yaml").write_text(yaml.safe_dump(MINIMAL))
     with pytest.raises(SettingsError, match=r"run\.yaml: settings of a run, .*expected those of a sweep"):
         load_sweep(tmp_path / "run.yaml")
+
+
+@pytest.mark.parametrize("folder", ["2024", "no", "1e3", "~", "[a]", "2024-01-02", "a: b"])
+def test_a_folder_of_an_override_is_its_text(folder):
+    settings = resolve_settings({"task": "formal_language", "data": "other"}, [f"data={folder}"])
+    assert settings.data == Path(folder)

@@ -9,7 +9,7 @@ import pytest
 from structattn.metrics.statistics import sample_statistics
 from structattn.settings.sweep import SweepSettings
 from structattn.sweeps.engines import ProcessPoolEngine
-from structattn.sweeps.figures import sweep_figures
+from structattn.sweeps.figures import cells_plot, sweep_figures
 from structattn.sweeps.outcome import Outcome, TrialResult
 from structattn.sweeps.results import SweepResults, read_sweep_results, write_sweep_results
 from structattn.sweeps.sweep import run_sweep
@@ -232,3 +232,17 @@ def test_heads_and_differences_of_translations_are_drawn(tmp_path):
     assert [text.get_text() for text in bins.figure.legends[0].get_texts()] == ["hc-sa"]
     with pytest.raises(ValueError, match=r"figures\.0\.base: no value for model"):
         SweepSettings.model_validate(tree | {"figures": [{"kind": "differences_by_bin", "base": {}, "caption": ""}]})
+
+
+def test_without_figures_there_is_one_of_the_cells():
+    plot = cells_plot(ROWS[:3], "small")
+    (axes,) = plot.figure.axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["2, base", "4, base", "8, hc"]
+    interval = sample_statistics([1.0, 1.2]).interval
+    for place, bar in enumerate(axes.containers):
+        line, _, (whiskers,) = bar.lines
+        assert (list(line.get_xdata()), list(line.get_ydata())) == ([pytest.approx(1.1)], [place])
+        ends = whiskers.get_segments()[0][:, 0]
+        assert list(ends) == pytest.approx([1.1 - interval, 1.1 + interval])
+    assert [sorted(line.get_xdata()) for line in axes.lines if len(line.get_xdata()) == 2] == [[1.0, 1.2]] * 3
+    assert cells_plot([], "small") is None

@@ -76,6 +76,7 @@ def test_the_report_of_a_sweep_shows_its_results_claims_and_published_numbers(tr
         assert f">{row.best:.4g}</td>" in page
     assert "a stack &lt;helps&gt;" in page
     assert "A &amp; B (2024)" in page
+    assert page.count("<svg") == 1  # of the cells, since there are no figures in the settings
 
 
 def test_a_folder_with_something_else_is_refused(tree, tmp_path):

@@ -9,6 +9,7 @@ import typer
 
 from structattn.cli.options import Json, Runs, open_runs, overrides_of
 from structattn.cli.output import literal, numbers_table, print_json, print_line, print_table
+from structattn.support.environment import name_of
 from structattn.support.errors import UsageError
 
 if TYPE_CHECKING:
@@ -163,7 +164,7 @@ def _contrast(runs: Sequence[str], file: Path, per_token: bool, json: bool) -> N
     def score(run: "TrainedRun") -> "ContrastiveScores":
         nats = contrastive_negative_log_likelihoods(run, contrasts, per_token=per_token)
         scores = contrastive_scores(contrasts, nats, per_token=per_token)
-        write_contrastive(run, file.resolve().name.split(".json")[0], scores)
+        write_contrastive(run, name_of(file).split(".json")[0], scores)
         return scores
 
     _score_runs(runs, score, _print_contrasts, json)

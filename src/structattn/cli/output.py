@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import typer
 from rich.text import Text
 
-from structattn.support.environment import escape_control_characters
+from structattn.support.environment import escape_control_characters, printable
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -25,8 +25,8 @@ def print_line(text: str, error: bool = False) -> None:
 
 
 def literal(text: str) -> Text:
-    """Return a table cell with exactly this text: no markup, and control characters escaped."""
-    return Text(escape_control_characters(text))
+    """Return a table cell with exactly this text: no markup, and what cannot be printed escaped."""
+    return Text(printable(text))
 
 
 def numbers_table(

@@ -6,7 +6,7 @@ from pathlib import Path
 from structattn.explorer.figures import dependency_plot, explanations
 from structattn.explorer.recording_files import RecordedRun, read_recorded_runs
 from structattn.report.curves import learning_curve_plots, length_curve_plot
-from structattn.report.figure import LineStyle, figure_element, file_name, line_style
+from structattn.report.figure import MOST_DRAWN, LineStyle, figure_element, file_name, first_drawn, line_style
 from structattn.report.page import SIGNATURE, Markup, create_report_folder, flattened, joined, page_text, tag
 from structattn.report.runs import Run
 from structattn.report.tables import different_ends, main_split, summary_tables, swatch, worse_than_baselines
@@ -24,6 +24,7 @@ Shown = Sequence[tuple[RecordedRun, LineStyle]]
 
 
 def _figures(runs: Shown, split: str, prefix: str, figures: Path) -> Markup:
+    runs = first_drawn(runs)
     by_length = length_curve_plot(runs, split, file_name(prefix, split, "by-length"))
     learning = learning_curve_plots(runs, file_name(prefix, "learning"))
     dependencies = dependency_plot([run for run, _ in runs], file_name(prefix, "dependencies"))
@@ -39,6 +40,7 @@ def _group(title: str, runs: Shown, prefix: str, figures: Path) -> Markup:
         tag("h2", title),
         summary_tables(runs),
         *_cautions([run for run, _ in runs]),
+        _left_out(len(runs)),
         _figures(runs, split, prefix, figures),
         comparison_sections(runs, prefix, figures),
         likelihood_sections(runs),
@@ -52,6 +54,12 @@ def _group(title: str, runs: Shown, prefix: str, figures: Path) -> Markup:
     )
 
 
+def _left_out(count: int) -> Markup:
+    if count <= MOST_DRAWN:
+        return Markup("")
+    return tag("p", f"Figures show the first {MOST_DRAWN} of these {count} runs; tables show all.", class_="note")
+
+
 def _cautions(runs: Sequence[Run]) -> list[Markup]:
     ends = different_ends({run.name: run.card["result"] for run in runs})
     warnings = [*([ends] if ends else []), *worse_than_baselines({run.name: run.scores for run in runs})]
@@ -61,10 +69,10 @@ def _cautions(runs: Sequence[Run]) -> list[Markup]:
 def _explanations(runs: Shown, figures: Path) -> Markup:
     parts = [
         explanations(run, style, file_name(f"run-{number}", run.name), figures)
-        for number, (run, style) in enumerate(runs, start=1)
+        for number, (run, style) in enumerate(first_drawn(runs), start=1)
     ]
     found = [part for part in parts if part]
-    return tag("section", tag("h2", "Layers on examples"), *found) if found else Markup("")
+    return tag("section", tag("h2", "Layers on examples"), _left_out(len(runs)), *found) if found else Markup("")
 
 
 def _run_card(run: Run, style: LineStyle) -> Markup:

@@ -22,6 +22,7 @@ from structattn.loading.records import Record
 from structattn.loading.trained_run import TrainedRun, layer_records, targets_of
 from structattn.models import EncoderDecoder
 from structattn.models.mode import evaluating
+from structattn.support.environment import name_of
 from structattn.support.errors import UsageError
 from structattn.support.progress import progress
 from structattn.support.special_tokens import FIRST_SYMBOL, PAD
@@ -193,7 +194,7 @@ def record_examples(run: TrainedRun, examples: Sequence[int], split: str, depths
 
 
 def _about(run: TrainedRun) -> dict[str, Any]:
-    name, settings = run.run_dir.resolve().name, run.settings
+    name, settings = name_of(run.run_dir), run.settings
     return {"name": name, "task": settings.task, "model": settings.model.kind, "update": run.update}
 
 

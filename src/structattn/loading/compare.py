@@ -14,6 +14,7 @@ from structattn.metrics.paired_likelihoods import CrossEntropyDifference, compar
 from structattn.runs.folder import RunFolder
 from structattn.runs.store import write_analysis
 from structattn.settings.training import StreamBatches
+from structattn.support.environment import name_of
 from structattn.support.errors import UsageError
 from structattn.tasks.language_modeling.evaluate import split_negative_log_likelihoods
 
@@ -51,8 +52,8 @@ def compare_likelihoods(
         _check_same_targets(first, second)
         difference = compare_cross_entropies(losses, split_negative_log_likelihoods(second, split), num_tokens, samples)
         updates = {"base": first.averaged_updates, "run": second.averaged_updates}
-        content = {"split": split, "base": base.resolve().name, "updates": updates, **asdict(difference)}
-        write_analysis(folder, f"{split}-against-{base.resolve().name}", KIND, content)
+        content = {"split": split, "base": name_of(base), "updates": updates, **asdict(difference)}
+        write_analysis(folder, f"{split}-against-{name_of(base)}", KIND, content)
         differences.append(difference)
     return differences
 

@@ -17,6 +17,7 @@ from structattn.settings.transformer import (
     TwoStreamEncoderDecoderSettings,
     TwoStreamSettings,
 )
+from structattn.support.environment import name_of
 from structattn.text.folders.prepared import PreparedFolder
 
 
@@ -103,7 +104,7 @@ def _layer_in_words(layer: Layer) -> str:
 def describe_data(prepared: PreparedFolder) -> dict[str, Any]:
     """Kind and name of a prepared folder; of a formal language also its variant and its training lengths."""
     extra = prepared.header.extra
-    description: dict[str, Any] = {"kind": prepared.kind, "name": prepared.path.resolve().name}
+    description: dict[str, Any] = {"kind": prepared.kind, "name": name_of(prepared.path)}
     if prepared.kind == "formal_language":
         description |= {key: extra.get(key) for key in ("language", "variant", "train_lengths")}
         description["train_number_of_lengths"] = extra.get("number_of_lengths", {}).get("train")

@@ -24,6 +24,7 @@ from structattn.report.figure import (
     new_figure,
 )
 from structattn.report.runs import Run
+from structattn.support.environment import printable
 
 _SPREAD = 0.12  # fraction of the distance between two categories over which curves are spread
 _MAX_COLUMNS = 3  # of panels
@@ -78,9 +79,9 @@ def curves_plot(
         figure = new_figure(7.2 if columns == 1 else 3.8 * columns, 4.0 if rows == 1 else 2.8 * rows)
         grid = list(figure.subplots(rows, columns, squeeze=False).flat)
         for number, (axes, panel) in enumerate(zip(grid, panels, strict=False)):
-            axes.set(title=panel.title, xlabel=labels[0], ylabel=labels[1] if number % columns == 0 else "")
+            axes.set(title=printable(panel.title), xlabel=labels[0], ylabel=labels[1] if number % columns == 0 else "")
             if places is not None:
-                axes.set_xticks(range(len(places)), list(places))
+                axes.set_xticks(range(len(places)), list(map(printable, places)))
             for place, curve in enumerate(panel.curves):
                 aside = _SPREAD * ((place + 0.5) / len(panel.curves) - 0.5)
                 lines[curve.label] = _draw(axes, curve, places, aside, styles[curve.label])
@@ -90,7 +91,7 @@ def curves_plot(
         for axes in grid[len(panels) :]:
             axes.remove()
         if len(names) > 1:
-            legend_above(figure, [lines[label] for label in names], names)
+            legend_above(figure, [lines[label] for label in names], list(map(printable, names)))
     return Plot(name, figure, caption)
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO, StringIO
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import matplotlib as mpl
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -49,6 +49,15 @@ def line_style(index: int) -> LineStyle:
         marker=_MARKERS[index % len(_MARKERS)],
         dash=_DASHES[index // len(_HUES) % len(_DASHES)],
     )
+
+
+MOST_DRAWN: Final = len(_HUES) * len(_DASHES)  # runs that a figure can tell apart
+_Shown = TypeVar("_Shown")
+
+
+def first_drawn(runs: Sequence[_Shown]) -> Sequence[_Shown]:
+    """Return the runs that a figure shows: the first 24, whose styles differ."""
+    return runs[:MOST_DRAWN]
 
 
 def alpha_colormap(color: str) -> LinearSegmentedColormap:
@@ -160,9 +169,11 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def legend_above(figure: Figure, handles: Sequence[Line2D], labels: Sequence[str]) -> None:
-    """Add a legend above the axes, with as many columns as fit the width of the figure."""
+    """Add a legend above the axes, with as many columns as fit the width of the figure, which grows with its rows."""
     width = 0.65 + 0.075 * max(map(len, labels))  # inches of one entry in this font
     columns = max(1, min(len(handles), int(figure.get_figwidth() / width)))
+    rows = -(-len(handles) // columns)
+    figure.set_figheight(figure.get_figheight() + 0.18 * max(0, rows - 2))
     figure.legend(handles, labels, loc="outside upper left", ncols=columns)
 
 

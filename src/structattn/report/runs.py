@@ -11,6 +11,7 @@ from pydantic import Field
 from structattn.runs.folder import existing_run
 from structattn.runs.logs import mean_rate
 from structattn.runs.selection import verified_events
+from structattn.support.environment import name_of, printable
 from structattn.support.errors import StructattnError
 from structattn.support.json_files import Shape, check_shape, read_json
 
@@ -316,7 +317,7 @@ def read_run(folder: Path, name: str | None = None) -> Run:
     """
     files = existing_run(folder)
     run = Run(
-        name=name or folder.resolve().name,
+        name=name_of(folder) if name is None else printable(name),
         folder=folder,
         settings=files.read_settings().model_dump(mode="json"),
         settings_text=files.read_settings_text().decode(),
@@ -345,8 +346,8 @@ def _warn_of_old_scores(run: Run) -> None:
 
 
 def _names(folders: Sequence[Path]) -> list[str]:
-    """Return the shortest distinct suffixes of the paths."""
-    parts = [folder.resolve().parts for folder in folders]
+    """Return the shortest distinct suffixes of the paths, as text."""
+    parts = [(*map(name_of, reversed(folder.resolve().parents)), name_of(folder)) for folder in folders]
     depth = 1
     while len({part[-depth:] for part in parts}) < len(set(parts)):
         depth += 1

@@ -132,8 +132,11 @@ def _contains(settings: object, kinds: tuple[type[Settings], ...]) -> bool:
     return isinstance(parts, tuple) and any(_contains(part, kinds) for part in parts)
 
 
+_FOLDERS = ("data", "model.pretrained")  # whose names may look like numbers or truth values
+
+
 def assign(tree: dict[str, Any], assignment: str) -> None:
-    """Apply an override ``path.to.field=value`` to nested mappings; the value is parsed as YAML.
+    """Apply an override ``path.to.field=value`` to nested mappings; the value is parsed as YAML, unless it is a folder.
 
     Raises:
         SettingsError: the override is malformed.
@@ -142,7 +145,7 @@ def assign(tree: dict[str, Any], assignment: str) -> None:
     if not separator or not path:
         raise SettingsError(f"{assignment!r}: expected path.to.field=value")
     try:
-        value = parse_yaml(text)
+        value = text if path in _FOLDERS and text != "null" else parse_yaml(text)
     except ValueError as error:
         raise SettingsError(f"{path}: {_shorten(repr(text), 100)} is not a YAML value: {error}") from None
     set_path(tree, path, value)

@@ -27,6 +27,16 @@ def escape_control_characters(text: str) -> str:
     return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
+def printable(text: str) -> str:
+    """Return text in which control characters, and what is not Unicode as bytes of a file name, are escapes."""
+    return escape_control_characters(text.encode(errors="backslashreplace").decode())
+
+
+def name_of(path: Path) -> str:
+    """Return the name of a file or folder as printable text."""
+    return printable(path.resolve().name)
+
+
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 

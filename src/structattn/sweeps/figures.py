@@ -13,7 +13,7 @@ from structattn.explorer.searched_text import default_examples
 from structattn.loading.records import Record
 from structattn.loading.runs import open_run
 from structattn.report.curves import Curve, Panel, Place, Value, curves_plot
-from structattn.report.figure import Plot, file_name, line_style
+from structattn.report.figure import KEEP, Plot, figure_style, file_name, line_style, new_figure
 from structattn.report.runs import Run, read_run
 from structattn.runs.folder import RunFolder
 from structattn.runs.store import analysis_path, hypotheses_path
@@ -27,6 +27,7 @@ from structattn.settings.published import (
     StackMaps,
 )
 from structattn.settings.sweep import SweepSettings, matches
+from structattn.support.environment import printable
 from structattn.sweeps.comparison import row_score, score_statistics
 from structattn.sweeps.outcome import Outcome, TrialResult
 from structattn.sweeps.table import TableRow
@@ -55,6 +56,33 @@ def sweep_figures(
             ended = [row for row in rows if RunFolder(runs / row.selected).end_event() is not None]
             plots += _cell_plots(figure, ended, runs, name)
     return plots
+
+
+def cells_plot(rows: Sequence[TableRow], name: str) -> Plot | None:
+    """Plot the validation score of each cell: the mean of its trials with the 95 % interval, and each of them.
+
+    None with successive halving, where the trials that have ended are a selection.
+    """
+    if not rows or any(row.savings for row in rows):
+        return None
+    name = file_name(name, "cells")
+    with figure_style(name):
+        figure = new_figure(7.2, 0.9 + 0.26 * len(rows))
+        axes = figure.subplots()
+        color = line_style(0).color
+        for place, spread in enumerate(row.validation for row in rows):
+            axes.plot(spread.numbers, [place] * spread.count, ".", color=KEEP, markersize=3)
+            axes.errorbar([spread.mean], [place], xerr=[spread.interval or 0.0], color=color, marker="o", capsize=2)
+        axes.set_yticks(range(len(rows)), [printable(_label(row)) or "all" for row in rows])
+        axes.set_ylim(len(rows) - 0.5, -0.5)
+        axes.set_xlabel("validation score")
+    return Plot(name, figure, _CELLS)
+
+
+_CELLS: Final = (
+    "Validation score of each cell, in nats per symbol: the mean over its trials with the 95 % interval; dots are "
+    "the trials."
+)
 
 
 def _cell_plots(

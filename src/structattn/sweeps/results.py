@@ -19,10 +19,11 @@ from structattn.report.page import (
 )
 from structattn.settings.sweep import SweepSettings, load_sweep
 from structattn.support import __version__
+from structattn.support.environment import name_of
 from structattn.support.errors import StructattnError
 from structattn.support.files import create_folder, write_atomically
 from structattn.sweeps.comparison import ClaimResult, PublishedComparison, check_claims, compare_with_published
-from structattn.sweeps.figures import sweep_figures
+from structattn.sweeps.figures import cells_plot, sweep_figures
 from structattn.sweeps.outcome import TrialResult
 from structattn.sweeps.plan import Plan
 from structattn.sweeps.sweep import read_results
@@ -165,6 +166,8 @@ def is_sweep(folder: Path) -> bool:
 def write_sweep_page(folder: Path, output: Path, trial_results: Path | None = None) -> Path:
     """Write a report on a sweep to ``output/index.html`` and ``output/figures/``; return the path of the page.
 
+    Without figures in its settings, or data for them, it has one of the validation scores of all cells.
+
     Args:
         folder: the sweep's folder; some trials may not have ended.
         output: the folder to write, created if missing; an earlier report in it is overwritten.
@@ -177,8 +180,10 @@ def write_sweep_page(folder: Path, output: Path, trial_results: Path | None = No
     sweep = load_sweep(settings)
     results = read_sweep_results(sweep, folder, trial_results)
     figures = create_report_folder(output)
-    name = folder.resolve().name
+    name = name_of(folder)
     plots = sweep_figures(sweep, results.rows, results.ended, results.runs, name)
+    if not plots and (cells := cells_plot(results.rows, name)) is not None:
+        plots = [cells]
     title = f"Sweep: {name}"
     counts = f"{results.counts}, {SIGNATURE}"
     body = joined(

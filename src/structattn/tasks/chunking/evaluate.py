@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from structattn.runs.store import write_analysis
+from structattn.support.environment import name_of
 from structattn.support.errors import DataError
 from structattn.support.progress import progress
 from structattn.support.seeds import derived_seed, numpy_generator
@@ -195,7 +196,7 @@ def probe_chunking(run: LoadedRun, corpus: ChunkedCorpus) -> list[StreamScores]:
 def write_chunking(run: LoadedRun, corpus: ChunkedCorpus, scores: Sequence[StreamScores]) -> Path:
     """Write the scores, and those of the baseline, to ``analyses/chunking.json`` in the run folder."""
     content = {
-        "corpus": corpus.path.resolve().name,
+        "corpus": name_of(corpus.path),
         "update": run.update,
         "prepared_digest": run.prepared.digest,
         "baseline": asdict(majority_scores(corpus)),

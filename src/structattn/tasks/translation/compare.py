@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from structattn.metrics.translation import BleuStatistics, PairedDifference, bleu_statistics, compare_systems
 from structattn.runs.folder import RunFolder, existing_run
 from structattn.runs.store import analysis_path, hypotheses_path, read_translations, write_analysis
+from structattn.support.environment import name_of
 from structattn.support.errors import DataError, UsageError
 from structattn.support.files import sha256_of_file
 from structattn.support.json_files import read_json
@@ -201,7 +202,7 @@ def write_comparison(
     base: Path, other: Path, split: str, whole: Mapping[str, PairedDifference], bins: Sequence[BinDifference]
 ) -> Path:
     """Write the comparison of a run with a base to ``analyses/SPLIT-against-BASE.json`` in the run folder."""
-    name = base.resolve().name
+    name = name_of(base)
     content = {
         "split": split,
         "base": name,

@@ -14,6 +14,7 @@ from structattn.report.figure import (
     figure_element,
     figure_style,
     file_name,
+    first_drawn,
     legend_above,
     new_figure,
 )
@@ -21,6 +22,7 @@ from structattn.report.page import MISSING, Markup, joined, table, tag
 from structattn.report.runs import Run
 from structattn.report.tables import OF_TWO_RUNS, swatch
 from structattn.runs.store import hypotheses_path
+from structattn.support.environment import name_of
 from structattn.support.files import sha256_of_file
 
 Found = Mapping[str, Any]  # written by `structattn compare`
@@ -71,7 +73,7 @@ def _section(
     base: str, split: str, compared: Sequence[tuple[Run, LineStyle, Found]], name: str, folder: Path
 ) -> Markup:
     bins = [(run, style, comparison["bins"]) for run, style, comparison in compared]
-    figure = figure_element(differences_plot(bins, base, split, name), folder)
+    figure = figure_element(differences_plot(first_drawn(bins), base, split, name), folder)
     by_kind = tag("details", tag("summary", "table of BLEU by bin"), _table(bins, base))
     return joined(tag("h3", f"Against {base} ({split})"), _whole(compared, base), figure, by_kind)
 
@@ -81,9 +83,7 @@ def _is_current(comparison: Found, run: Run, runs: Sequence[Run]) -> bool:
     compared, split = comparison.get("translations"), comparison["split"]
     if compared is None:
         return False  # written without digests
-    bases = [
-        now for other in runs if other.folder.resolve().name == comparison["base"] if (now := _digest(other, split))
-    ]
+    bases = [now for other in runs if name_of(other.folder) == comparison["base"] if (now := _digest(other, split))]
     return _digest(run, split) in (None, compared["run"]) and (not bases or compared["base"] in bases)
 
 

@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float
 
 from structattn.metrics.statistics import Proportion, wilson_interval
 from structattn.runs.store import write_analysis
+from structattn.support.environment import name_of
 from structattn.support.errors import DataError
 from structattn.support.progress import progress
 from structattn.tasks.loaded import LoadedRun
@@ -157,7 +158,7 @@ def _read_aligned(folder: Path, notices: Notices) -> Iterator[Contrast]:
     for rows in zip_longest(*(read_lines(path, notices) for path in paths)):
         source, reference, contrastive = _texts(paths, rows)
         line = next(row.number for row in rows if row is not None)
-        yield Contrast(source, reference, contrastive, folder.resolve().name, None, paths[0], line)
+        yield Contrast(source, reference, contrastive, name_of(folder), None, paths[0], line)
 
 
 def _find_file(folder: Path, name: str) -> Path:

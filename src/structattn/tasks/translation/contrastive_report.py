@@ -15,6 +15,7 @@ from structattn.report.figure import (
     figure_element,
     figure_style,
     file_name,
+    first_drawn,
     legend_above,
     new_figure,
 )
@@ -47,9 +48,10 @@ def _section(name: str, what: str, scored: Scored, prefix: str, folder: Path) ->
         (prefix, "contrastive", name, *["per token"] * (what == "per token")),
         _CAPTION.format(name=name, by="{by}", what=what),
     )
-    plots = [_types_plot(scored, file_name(*stem), caption.format(by="type of error"))]
+    shown = first_drawn(scored)
+    plots = [_types_plot(shown, file_name(*stem), caption.format(by="type of error"))]
     plots += [
-        _distances_plot(scored, kind, file_name(*stem, kind), caption.format(by=f"distance in words, {kind}"))
+        _distances_plot(shown, kind, file_name(*stem, kind), caption.format(by=f"distance in words, {kind}"))
         for kind in _names(scores["distances"] for *_, scores in scored)
     ]
     figures = [figure_element(plot, folder) for plot in plots]

@@ -16,6 +16,7 @@ from structattn.report.figure import (
     figure_element,
     figure_style,
     file_name,
+    first_drawn,
     legend_above,
     new_figure,
 )
@@ -108,7 +109,7 @@ def locality_section(runs: Sequence[tuple[Run, LineStyle]], split: str, prefix: 
     located = [(run, style, heads) for run, style in runs if (heads := heads_of(run, split))]
     if not located:
         return Markup("")
-    figure = figure_element(locality_plot(located, split, file_name(prefix, split, "locality")), folder)
+    figure = figure_element(locality_plot(first_drawn(located), split, file_name(prefix, split, "locality")), folder)
     return joined(tag("h3", "Locality of attention heads"), figure, *[_table(*each) for each in located])
 
 
