@@ -179,7 +179,7 @@ def record_preparation(root, new_recorder, texts):
                 prepare(folder)
             assert open_prepared(folder).digest == digest
 
-    return Program(("data/",), recorder.recording, check, recover)
+    return Program(("text/", "tasks/"), recorder.recording, check, recover)
 
 
 @pytest.fixture(scope="session")
@@ -193,6 +193,8 @@ def texts(tmp_path_factory):
 
 
 # Results of a finished run: scores, records and a report.
+
+REPORT = "reports/first/index.html"
 
 
 def record_results(root, new_recorder, small_settings, parallel_data, save_empty_figure):
@@ -212,13 +214,17 @@ def record_results(root, new_recorder, small_settings, parallel_data, save_empty
         write(lambda: evaluate(run, "valid"))
         write(lambda: analyze(run, "valid", [0]))
         write(lambda: write_analysis(run, "locality", "locality", {"heads": []}))
-        write(lambda: write_report([run], root / "reports" / "first"))
+        write(lambda: write_report([run], (root / REPORT).parent))
         write(lambda: evaluate(translator, "test"))
     *_, last = recorder.recording.states()
     expected = visible(last.tree)
 
     def check(state):
         found = visible(state.tree)
+        if any(name.startswith("reports/first/figures/") for name in found):
+            assert REPORT in found  # by which a repetition knows the folder
+        if b"is not complete" in found.get(REPORT, b""):
+            found.pop(REPORT)
         assert found.items() <= expected.items()
         if "translator/scores/test.json" in found:
             assert "translator/scores/test.translations.txt" in found
@@ -230,7 +236,7 @@ def record_results(root, new_recorder, small_settings, parallel_data, save_empty
         evaluate(run, "valid")
         assert (run / "scores" / "valid.json").read_bytes() == expected["run/scores/valid.json"]
 
-    return Program(("evaluation/", "analysis/", "inference/", "reporting/"), recorder.recording, check, recover)
+    return Program(("loading/", "explorer/", "report/", "tasks/"), recorder.recording, check, recover)
 
 
 TRANSLATION = {
@@ -448,6 +454,7 @@ def test_every_flush_is_needed(program, without_flushing):
     usual = {state.key for state in program.recording.states()}
     sites = [site for site in program.recording.sites if site.split(" in ")[1].startswith(program.packages)]
     sites = [site for site in sites if not (site.startswith("flush_to_disk") and "_write_index" in site)]
+    assert sites
     needless = [site for site in sites if not is_needed(program, site, usual)]
     assert not needless, "\n".join(needless)
 

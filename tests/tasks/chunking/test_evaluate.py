@@ -20,7 +20,7 @@ from structattn.tasks.chunking.evaluate import (
 from structattn.text.reading import Notices
 from structattn.training.run_training import train
 
-CONLL = Path(__file__).resolve().parents[3] / "shared/data/conll2000"
+CONLL = Path(__file__).resolve().parents[4] / "shared/data/conll2000"
 WORDS = {"eins": "B-NP", "zwei": "I-NP", "drei": "B-VP", "vier": "O", "fünf": "B-PP"}
 
 

@@ -17,7 +17,7 @@ from structattn.text.folders.sequences import Sequences
 from structattn.text.folders.writing import write_prepared
 from structattn.text.tokenization.vocabulary import Vocabulary
 
-WIKITEXT = Path(__file__).resolve().parents[3] / "shared/data/wikitext-2"
+WIKITEXT = Path(__file__).resolve().parents[4] / "shared/data/wikitext-2"
 SIZE = 9  # ids 3 to 8; 8 never occurs in the training split
 
 

@@ -9,7 +9,7 @@ from structattn.tasks.language_modeling.prepare import prepare_language_modeling
 from structattn.tasks.language_modeling.settings import TextSettings
 from structattn.text.folders.prepared import PreparedFolder, open_prepared, verify_sources
 
-WIKITEXT = Path(__file__).resolve().parents[3] / "shared/data/wikitext-2"
+WIKITEXT = Path(__file__).resolve().parents[4] / "shared/data/wikitext-2"
 pytestmark = pytest.mark.skipif(not WIKITEXT.is_dir(), reason="../shared/data/wikitext-2 is not there")
 
 

@@ -32,7 +32,7 @@ from structattn.text.folders.prepared import open_prepared
 from structattn.text.reading import Notices
 from structattn.training.run_training import train
 
-BLIMP = Path(__file__).resolve().parents[3] / "shared/data/blimp"
+BLIMP = Path(__file__).resolve().parents[4] / "shared/data/blimp"
 TEXT = "Bo sees a dog .\nA dog sees Bo , who sleeps .\nDogs don 't sleep .\n"
 MODEL = {"d_model": 8, "num_heads": 2, "d_ff": 8, "layers": 1}
 BATCHES = {"sentences": {"kind": "tokens", "max_tokens": 64},
