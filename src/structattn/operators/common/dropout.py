@@ -4,6 +4,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from structattn.operators.common.differentiation import transforms_active
+
 _STEPS = 1 << 16
 
 
@@ -12,10 +14,11 @@ def dropout(x: Tensor, rate: float) -> Tensor:
 
     torch draws one random number per element, which on a CPU costs more than the layers around it. Here one 64-bit
     number from torch's global generator serves four elements, so ``rate`` is rounded to a multiple of 2^-16 (0.1 to
-    0.100006), and the kept elements are divided by 1 minus the rounded rate.
+    0.100006), and the kept elements are divided by 1 minus the rounded rate. Under transforms of ``torch.func``, to which
+    these numbers are hidden, torch draws its own.
     """
     dropped = dropped_steps(rate)
-    if rate == 1 or x.device.type != "cpu" or torch.compiler.is_compiling():
+    if rate == 1 or x.device.type != "cpu" or torch.compiler.is_compiling() or transforms_active():
         return F.dropout(x, rate)
     return apply_mask(x, mask_numbers(x.numel()), dropped) if dropped else F.dropout(x, 0.0)
 
