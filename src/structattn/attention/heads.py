@@ -14,7 +14,7 @@ from structattn.attention.positions.biases import ScorePositions
 from structattn.attention.projections import InputProjection, apply_positions
 from structattn.attention.protocols import Explanation, Streams
 from structattn.operators import softmax_attention
-from structattn.operators.common.checks import computing_precision, full_memory_lengths, mask_padding
+from structattn.operators.common.checks import computing_precision, full_memory_lengths, mask_padding, without_autocast
 
 X = TypeVar("X")  # Tensor, or Streams: hidden states (B, T, d)
 
@@ -47,7 +47,7 @@ class AttentionInputs:
         """
         (query, key), _ = computing_precision(query=self.query, key=self.key)
         finite, finite_key = query.isfinite().all(-1, keepdim=True), key.isfinite().all(-1, keepdim=True)
-        with torch.autocast(query.device.type, enabled=False):
+        with without_autocast(query.device):
             query = torch.where(finite, query, 0) / math.sqrt(query.shape[3])
             scores = query @ torch.where(finite_key, key, 0).transpose(2, 3)
             scores = scores.masked_fill(~(finite & finite_key.transpose(2, 3)), torch.nan)

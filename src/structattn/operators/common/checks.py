@@ -1,5 +1,6 @@
 """Checks of arguments, the dtype of computation, and masks for lengths, shared by all operators."""
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -32,6 +33,16 @@ def require_alike(**tensors: Tensor) -> None:
             )
 
 
+def is_autocast(device: torch.device) -> bool:
+    """Return whether autocast is on for a device; the meta device has none."""
+    return device.type != "meta" and torch.is_autocast_enabled(device.type)
+
+
+def without_autocast(device: torch.device) -> AbstractContextManager[object]:
+    """Return a context in which autocast is off for a device."""
+    return nullcontext() if device.type == "meta" else torch.autocast(device.type, enabled=False)
+
+
 def computing_precision(**tensors: Tensor) -> tuple[list[Tensor], torch.dtype]:
     """Return the tensors in float32 or better, and the dtype of the result.
 
@@ -43,7 +54,7 @@ def computing_precision(**tensors: Tensor) -> tuple[list[Tensor], torch.dtype]:
         ValueError: a tensor is not floating-point, or they differ in dtype or device.
     """
     first = next(iter(tensors.values()))
-    if torch.is_autocast_enabled(first.device.type):
+    if is_autocast(first.device):
         raised = {name: tensor.float() if tensor.dtype in _LOW else tensor for name, tensor in tensors.items()}
         require_alike(**raised)
         return list(raised.values()), next(iter(raised.values())).dtype

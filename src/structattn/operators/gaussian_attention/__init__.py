@@ -6,7 +6,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from structattn.operators.common.checks import checked_two_lengths, computing_precision, inside, require_shape
+from structattn.operators.common.checks import (
+    checked_two_lengths,
+    computing_precision,
+    inside,
+    require_shape,
+    without_autocast,
+)
 from structattn.operators.common.implementation import Implementation, chosen_implementation
 from structattn.operators.gaussian_attention.cpu import band, gaussian_attention_cpu
 from structattn.operators.gaussian_attention.gaussians import Gaussians, Kernel
@@ -88,7 +94,7 @@ def gaussian_attention(
     (values,), dtype = computing_precision(values=values)
     query_ends, ends = _ends(lengths, memory_lengths, batch, queries, keys, values.device)
     rows = Rows(queries, keys, first, first_key, ends, values.dtype, values.device)
-    with torch.autocast(values.device.type, enabled=False):
+    with without_autocast(values.device):
         if choice == "cpu":
             return gaussian_attention_cpu(values, *band(heads, rows), query_ends, ends).to(dtype)
         return gaussian_attention_reference(values, heads, rows, query_ends).to(dtype)

@@ -7,7 +7,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from structattn.operators.common.checks import checked_two_lengths, computing_precision, inside, require_shape
+from structattn.operators.common.checks import (
+    checked_two_lengths,
+    computing_precision,
+    inside,
+    require_shape,
+    without_autocast,
+)
 from structattn.operators.common.stack_contents import weighted_sum
 from structattn.operators.hard_attention.gumbel_softmax import gumbel_noise, gumbel_softmax
 from structattn.operators.hard_attention.reference import hard_weights
@@ -105,7 +111,7 @@ def hard_attention(
     if not 0 <= temperature < math.inf:
         raise ValueError(f"temperature={temperature}; expected 0 <= temperature < inf")
     (scores, values), dtype = computing_precision(scores=scores, values=values)
-    with torch.autocast(scores.device.type, enabled=False):
+    with without_autocast(scores.device):
         scores, values = _masked(scores, values, causal, lengths, memory_lengths)
         scores = scores + gumbel_noise(scores) if sample and noise else scores
         best, choices = _argmax(scores)

@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from structattn.operators.common.checks import checked_lengths
+from structattn.operators.common.checks import checked_lengths, is_autocast
 from structattn.operators.common.differentiation import without_history
 from structattn.operators.common.implementation import Implementation, chosen_implementation
 from structattn.operators.nondeterministic_stack.arguments import NondeterministicStackState, checked_arguments
@@ -238,6 +238,6 @@ def _readings(
         readings, log_weight, *_ = nondeterministic_stack_gpu(*arguments.in_range())
     else:
         readings, log_weight = reference_readings(arguments.in_range())
-    if torch.is_autocast_enabled(push.device.type):
+    if is_autocast(push.device):
         return readings, log_weight
     return readings.to(push.dtype), log_weight.to(push.dtype)

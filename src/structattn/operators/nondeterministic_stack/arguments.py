@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from structattn.operators.common.checks import checked_range, integer_lengths, require_alike, require_shape
+from structattn.operators.common.checks import checked_range, integer_lengths, is_autocast, require_alike, require_shape
 
 Gradients = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 
@@ -46,7 +46,7 @@ def checked_arguments(
     given = {"push": push, "replace": replace, "pop": pop}
     if values is not None and bottom is not None:
         given |= {"values": values, "bottom": bottom}
-    if torch.is_autocast_enabled(push.device.type):
+    if is_autocast(push.device):
         # Projections under autocast may give half and full precision side by side: all become what the widest is.
         widest = max((x.dtype for x in given.values()), key=lambda dtype: torch.finfo(dtype).bits)
         given = {name: x.to(widest) for name, x in given.items()}

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.export import register_dataclass
 
-from structattn.operators.common.checks import require_alike, require_shape
+from structattn.operators.common.checks import is_autocast, require_alike, require_shape
 from structattn.operators.common.differentiation import in_forward_mode, transforms_active
 from structattn.operators.common.implementation import Implementation, chosen_implementation
 from structattn.operators.nondeterministic_stack import reference
@@ -90,7 +90,7 @@ def nondeterministic_stack_step(
     """
     dtype = push_t.dtype
     given = {"push_t": push_t, "replace_t": replace_t, "pop_t": pop_t, "value_t": value_t}
-    if torch.is_autocast_enabled(push_t.device.type):
+    if is_autocast(push_t.device):
         dtype = state.reading.dtype
         given = {name: x.to(dtype) for name, x in given.items()}
     require_alike(**given)

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from structattn.operators.common.checks import checked_lengths, checked_range, inside, require_shape
+from structattn.operators.common.checks import checked_lengths, checked_range, inside, require_shape, without_autocast
 from structattn.operators.receptive_field.recursion import Union, hard_step, receptive_field_size, relaxed_step
 
 __all__ = ["DecoderReceptiveFields", "decoder_receptive_fields", "receptive_field", "receptive_field_size"]
@@ -129,5 +129,5 @@ def _attended(
         return hard_step(field, checked_range(choices, -1, attended.shape[1] - 1, "choices"), attended)
     require_shape("weights", attention, (batch, None, time, attended.shape[1]), "(B, H, T, S)")
     weights = torch.where((here[:, :, None] & attended_here[:, None])[:, None], attention.to(field.dtype), 0)
-    with torch.autocast(field.device.type, enabled=False):
+    with without_autocast(field.device):
         return relaxed_step(field, weights, attended, union)

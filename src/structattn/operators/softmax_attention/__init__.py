@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from structattn.operators.common.checks import checked_two_lengths, computing_precision, require_shape
+from structattn.operators.common.checks import checked_two_lengths, computing_precision, require_shape, without_autocast
 from structattn.operators.common.dropout import checked_rate
 from structattn.operators.common.implementation import Implementation, chosen_implementation
 from structattn.operators.softmax_attention.cpu import softmax_attention_cpu
@@ -113,14 +113,14 @@ def softmax_attention(
         return softmax_attention_fused(inputs, visible, scale, dropout), _weights(query, key, visible, scale)
     inputs, dtype = computing_precision(query=query, key=key, value=value)
     if choice == "cpu":
-        seed = torch.randint(2**63 - 1, (1,)) if dropout > 0 else None
+        seed = torch.randint(2**63 - 1, (1,), device="cpu") if dropout > 0 else None
         bias = None if visible.mask is None else _as_bias(visible.mask, inputs[0].dtype)
         pair = (visible.lengths, visible.memory_lengths)
         ends = None if pair[0] is None or pair[1] is None else torch.stack((pair[0], pair[1]))
         options = [scale, dropout, float(visible.causal), float(return_weights)]  # see ``Options``
         outputs, weights = softmax_attention_cpu(*inputs, bias, ends, seed, options)
     else:
-        with torch.autocast(query.device.type, enabled=False):
+        with without_autocast(query.device):
             outputs, weights = softmax_attention_reference(inputs, visible, scale, dropout)
     return (outputs.to(dtype), weights.to(dtype)) if return_weights else outputs.to(dtype)
 
@@ -128,14 +128,14 @@ def softmax_attention(
 def _as_bias(mask: Tensor, dtype: torch.dtype) -> Tensor:
     """Return the mask as a bias with four axes; booleans become zeros and -inf."""
     if mask.dtype == torch.bool:
-        mask = torch.zeros(mask.shape, dtype=dtype).masked_fill_(~mask, -torch.inf)
+        mask = torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, -torch.inf)
     return mask.to(dtype)[(None,) * (4 - mask.dim())]
 
 
 def _weights(query: Tensor, key: Tensor, visible: Visibility, scale: float) -> Tensor:
     """Return the weights, by the definition."""
     (query, key), dtype = computing_precision(query=query, key=key)
-    with torch.autocast(query.device.type, enabled=False):
+    with without_autocast(query.device):
         return softmax_weights(query, key, visible, scale).to(dtype)
 
 
