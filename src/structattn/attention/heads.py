@@ -14,12 +14,7 @@ from structattn.attention.positions.biases import ScorePositions
 from structattn.attention.projections import InputProjection, apply_positions
 from structattn.attention.protocols import Explanation, Streams
 from structattn.operators import softmax_attention
-from structattn.operators.common.checks import (
-    computing_precision,
-    full_memory_lengths,
-    mask_padding,
-    without_autocast,
-)
+from structattn.operators.common.checks import computing_precision, full_memory_lengths, mask_padding, without_autocast
 
 X = TypeVar("X")  # Tensor, or Streams: hidden states (B, T, d)
 

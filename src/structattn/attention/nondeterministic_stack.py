@@ -108,8 +108,9 @@ class NondeterministicStackAttention(nn.Module):
     def action_logits(self, action: int) -> Bool[Tensor, " outputs"]:
         """Return which outputs of ``projection`` are log-weights of an action (a ``StackAction``)."""
         configurations = self.num_states * self.stack_alphabet_size
-        kinds = torch.tensor([0] * configurations + [1] * configurations + [2] * self.num_states)
-        return torch.cat([(kinds == action).repeat(configurations), torch.zeros(self.sizes[1], dtype=torch.bool)])
+        kinds = [0] * configurations + [1] * configurations + [2] * self.num_states
+        is_action = [kind == action for kind in kinds] * configurations
+        return torch.tensor(is_action + [False] * self.sizes[1], device="cpu")
 
     def xavier_matrices(self) -> list[Tensor]:
         """Return W_a, W_v and W_y."""

@@ -93,7 +93,7 @@ class StackPointerAttention(nn.Module):
 
     def action_logits(self, action: int) -> Bool[Tensor, " outputs"]:
         """Return which outputs of ``projection`` are the logit of an action (a ``SuperpositionAction``)."""
-        return torch.arange(3) == action
+        return torch.arange(3, device="cpu") == action
 
     def xavier_matrices(self) -> list[Tensor]:
         """Return W_A."""

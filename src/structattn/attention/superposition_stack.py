@@ -85,7 +85,7 @@ class SuperpositionStackAttention(nn.Module):
 
     def action_logits(self, action: int) -> Bool[Tensor, " outputs"]:
         """Return which outputs of ``projection`` are the logit of an action (a ``SuperpositionAction``)."""
-        return torch.arange(sum(self.sizes)) == action
+        return torch.arange(sum(self.sizes), device="cpu") == action
 
     def xavier_matrices(self) -> list[Tensor]:
         """Return W_a, W_v and W_y."""

@@ -38,7 +38,7 @@ class Hypotheses:
     @staticmethod
     def initial(start: DecodingStart) -> "Hypotheses":
         """Return one hypothesis without tokens for each sentence."""
-        zeros = torch.zeros(len(start.tokens), 1, device=start.tokens.device)
+        zeros = torch.zeros(len(start.tokens), 1, dtype=torch.float32, device=start.tokens.device)
         return Hypotheses(zeros, start.tokens[:, None, None], zeros.long(), zeros.bool())
 
     def select(self, sentences: Int[Tensor, " selected"]) -> "Hypotheses":
@@ -72,7 +72,7 @@ class FinishedHypotheses:
     @staticmethod
     def empty(batch_size: int, beam_size: int, device: torch.device) -> "FinishedHypotheses":
         """Return empty slots."""
-        minus_inf = torch.full((batch_size, beam_size), -math.inf, device=device)
+        minus_inf = torch.full((batch_size, beam_size), -math.inf, dtype=torch.float32, device=device)
         tokens = torch.zeros(batch_size, beam_size, 0, dtype=torch.int64, device=device)
         return FinishedHypotheses(minus_inf, minus_inf, tokens)
 

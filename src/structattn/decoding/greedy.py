@@ -87,7 +87,7 @@ def decode_loop(
     longest = int(limits.max()) if batch_size else 0
     limits = limits.to(device)
     texts = torch.zeros(batch_size, longest, dtype=torch.int64, device=device)
-    totals = torch.zeros(batch_size, device=device)
+    totals = torch.zeros(batch_size, dtype=torch.float32, device=device)
     current = _OpenSentences(torch.arange(batch_size, device=device), start.tokens, start.state)
     current = current.keep(limits > 0)
     for length in range(longest):

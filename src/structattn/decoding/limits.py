@@ -35,7 +35,7 @@ def check_max_lengths(max_lengths: MaxLengths, batch_size: int) -> Int[Tensor, "
     Raises:
         ValueError: one is negative, or there is not one for each sentence.
     """
-    lengths = torch.as_tensor(max_lengths, dtype=torch.int64).cpu()
+    lengths = torch.as_tensor(max_lengths, dtype=torch.int64, device="cpu")
     lengths = lengths.expand(batch_size) if lengths.dim() == 0 else lengths
     if lengths.shape != (batch_size,):
         raise ValueError(

@@ -75,6 +75,6 @@ def add_spelling_score(hypothesis: Hypothesis, spelling_log_prob: float, penalty
         spelling_log_prob: log p of the spellings of all its <unk>.
         penalty: applied to the number of words.
     """
-    total = torch.tensor(hypothesis.log_probability + spelling_log_prob, dtype=torch.float64)
+    total = torch.tensor(hypothesis.log_probability + spelling_log_prob, dtype=torch.float64, device="cpu")
     score = length_penalized(penalty, total, len(hypothesis.tokens))
     return replace(hypothesis, log_probability=total.item(), score=score.item())

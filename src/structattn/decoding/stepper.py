@@ -160,8 +160,8 @@ def pad_sequences(
     sequences: Sequence[Sequence[int]], device: torch.device | str = "cpu"
 ) -> tuple[Int[Tensor, "batch time"], Int[Tensor, " batch"]]:
     """Return sequences of ids as one tensor, padded with <pad>, and their lengths."""
-    lengths = torch.tensor([len(sequence) for sequence in sequences], dtype=torch.int64)
-    ids = torch.zeros(len(sequences), int(lengths.max()) if len(sequences) else 0, dtype=torch.int64)
+    lengths = torch.tensor([len(sequence) for sequence in sequences], dtype=torch.int64, device="cpu")
+    ids = lengths.new_zeros(len(sequences), int(lengths.max()) if len(sequences) else 0)
     for row, sequence in zip(ids, sequences, strict=True):
-        row[: len(sequence)] = torch.as_tensor(sequence, dtype=torch.int64)
+        row[: len(sequence)] = torch.as_tensor(sequence, dtype=torch.int64, device="cpu")
     return ids.to(device), lengths.to(device)

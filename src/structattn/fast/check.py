@@ -88,11 +88,15 @@ def _batches(fast: FastLayers) -> Iterator[_Batch]:
     crosses = any(getattr(block, "cross", None) is not None for block in fast.blocks)
 
     def states(longest: int) -> Tensor:
-        return torch.randn(len(_MEMORY_LENGTHS), longest, len(scale), dtype=scale.dtype).requires_grad_()
+        return torch.randn(
+            len(_MEMORY_LENGTHS), longest, len(scale), dtype=scale.dtype, device=scale.device
+        ).requires_grad_()
 
     for lengths in _LENGTHS:
-        padded = torch.tensor(lengths) if len(set(lengths)) > 1 else None
-        memory = (states(max(_MEMORY_LENGTHS)), torch.tensor(_MEMORY_LENGTHS)) if crosses else (None, None)
+        padded = torch.tensor(lengths, device="cpu") if len(set(lengths)) > 1 else None
+        memory = (
+            (states(max(_MEMORY_LENGTHS)), torch.tensor(_MEMORY_LENGTHS, device="cpu")) if crosses else (None, None)
+        )
         yield _Batch(states(max(lengths)), padded, *memory)
 
 
@@ -122,5 +126,5 @@ def _results(form: Callable[..., Any], layers: Layers, batch: _Batch) -> list[Te
     if not layers.training:
         return [y]
     inputs = [tensor for tensor in (batch.x, batch.memory, *layers.parameters()) if tensor is not None]
-    cotangent = torch.linspace(-1, 1, y.numel(), dtype=y.dtype).sin().view(y.shape)
+    cotangent = torch.linspace(-1, 1, y.numel(), dtype=y.dtype, device=y.device).sin().view(y.shape)
     return [y.detach(), *torch.autograd.grad(y, inputs, cotangent, materialize_grads=True)]

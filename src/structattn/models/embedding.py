@@ -54,7 +54,7 @@ class Embedding(nn.Module):
         rows = tokens if self.full_table else (tokens - CLASS_OFFSET).clamp(min=0)
         x: Tensor = self.table(rows) * self.factor
         if self.positions is not None:
-            x = x + positions_of(self.positions, first, tokens.shape[1], lengths)
+            x = x + positions_of(self.positions, first, tokens.shape[1], lengths).to(x.dtype)
         return dropout(x, self.dropout) if self.training else x
 
     def embed_step(self, tokens: Int[Tensor, " batch"], position: int) -> Float[Tensor, "batch d_model"]:

@@ -146,7 +146,7 @@ def test_rotation_keeps_lengths():
     ],
 )
 def test_slopes(heads, exponents):
-    slopes = AlibiPositions(heads).slopes
+    slopes = AlibiPositions(heads).table
     torch.testing.assert_close(slopes, torch.tensor([2.0**-e for e in exponents], dtype=torch.float64))
 
 

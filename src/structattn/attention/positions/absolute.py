@@ -7,6 +7,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from structattn.attention.positions.computed import ComputedTable
+
 Layout = Literal["interleaved", "halves"]
 
 _NUM_CACHED_POSITIONS = 1024
@@ -19,6 +21,7 @@ def sinusoidal_positions(
     layout: Layout = "interleaved",
     base: float = 10000.0,
     denominator: Literal["d", "d-2"] = "d",
+    device: torch.device | None = None,
 ) -> Float[Tensor, "count d_model"]:
     """Return positions ``first`` to ``first + count - 1`` of Vaswani et al. (2017), section 3.5, in float32.
 
@@ -26,15 +29,15 @@ def sinusoidal_positions(
     float64. With layout "halves" all sines precede all cosines; if d is odd the last cosine is left out. Cost:
     O(count * d).
     """
-    time = torch.arange(first, first + count, dtype=torch.float64)[:, None]
+    time = torch.arange(first, first + count, dtype=torch.float64, device=device)[:, None]
     slowest = d_model if denominator == "d" else max(d_model - 2, 1)
-    frequency = torch.exp(torch.arange(0, d_model, 2, dtype=torch.float64) * (-math.log(base) / slowest))
+    frequency = torch.exp(torch.arange(0, d_model, 2, dtype=torch.float64, device=device) * (-math.log(base) / slowest))
     axis = -1 if layout == "interleaved" else -2
     waves = torch.stack([torch.sin(time * frequency), torch.cos(time * frequency)], dim=axis)
     return waves.flatten(1)[:, :d_model].float()
 
 
-class SinusoidalPositions(nn.Module):
+class SinusoidalPositions(ComputedTable):
     """Sinusoidal positions. The first 1,024 are precomputed, later ones on demand.
 
     The defaults are those of Vaswani et al. (2017), section 3.5. Other variants: layout "halves" with denominator "d-2"
@@ -48,8 +51,6 @@ class SinusoidalPositions(nn.Module):
         direction: "forward" numbers positions 0, 1, ..; "backward" numbers them L, L - 1, .., 1, where L is the length
             of the sequence, so that positions are known for whole sequences only.
     """
-
-    table: Tensor
 
     def __init__(
         self,
@@ -65,8 +66,12 @@ class SinusoidalPositions(nn.Module):
         if not 0 < base < math.inf:
             raise ValueError(f"base={base}; expected 0 < base < inf")
         self.layout, self.base, self.denominator, self.direction = layout, base, denominator, direction
-        table = self._computed(0, _NUM_CACHED_POSITIONS, d_model).to(torch.get_default_dtype())
-        self.register_buffer("table", table, persistent=False)
+        self.d_model = d_model
+        self.keep_table()
+
+    def computed_table(self, device: torch.device | None) -> Tensor:
+        """Return the first positions."""
+        return self._computed(0, _NUM_CACHED_POSITIONS, device)
 
     def forward(
         self, first: int, count: int, total: int | None = None, lengths: Int[Tensor, " batch"] | None = None
@@ -99,10 +104,10 @@ class SinusoidalPositions(nn.Module):
     def _rows(self, first: int, count: int) -> Tensor:
         if first + count <= _NUM_CACHED_POSITIONS:
             return self.table[first : first + count]
-        return self._computed(first, count, self.table.shape[1]).to(self.table)
+        return self._computed(first, count, self.table.device).to(self.table.dtype)
 
-    def _computed(self, first: int, count: int, d_model: int) -> Tensor:
-        return sinusoidal_positions(first, count, d_model, self.layout, self.base, self.denominator)
+    def _computed(self, first: int, count: int, device: torch.device | None) -> Tensor:
+        return sinusoidal_positions(first, count, self.d_model, self.layout, self.base, self.denominator, device)
 
 
 def _require(**choices: tuple[str, tuple[str, ...]]) -> None:

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from structattn.attention.positions.absolute import SinusoidalPositions
+from structattn.attention.positions.computed import ComputedTable
 from structattn.attention.sizes import head_size
 
 
@@ -35,7 +36,7 @@ class ScorePositions(Protocol):
         ...
 
 
-class AlibiPositions(nn.Module):
+class AlibiPositions(ComputedTable):
     """A bias that decreases linearly with the distance between query and key (Press et al. 2022, section 3).
 
     bias[t, s] = -m_h |t - s| for the query at t and the key at s, added to the scaled products. If H is a power of two,
@@ -48,7 +49,7 @@ class AlibiPositions(nn.Module):
             m_h (1 / 2 - (t - s)), so that of two keys at the same distance the earlier one scores higher.
     """
 
-    slopes: Tensor
+    table_dtype = torch.float64  # of the slopes
 
     def __init__(self, num_heads: int, variant: Literal["textbook", "shifted"] = "textbook") -> None:
         super().__init__()
@@ -56,21 +57,25 @@ class AlibiPositions(nn.Module):
             raise ValueError(f"num_heads={num_heads}; expected at least 1")
         if variant not in ("textbook", "shifted"):
             raise ValueError(f"variant={variant!r}; expected 'textbook' or 'shifted'")
-        self.variant = variant
-        self.register_buffer("slopes", alibi_slopes(num_heads), persistent=False)
+        self.num_heads, self.variant = num_heads, variant
+        self.keep_table()
+
+    def computed_table(self, device: torch.device | None) -> Tensor:
+        """Return the slopes."""
+        return alibi_slopes(self.num_heads).to(torch.get_default_device() if device is None else device)
 
     def forward(
         self, query: Float[Tensor, "batch heads time size"], key: Float[Tensor, "batch heads source size"], first: int
     ) -> tuple[Tensor, Tensor, Float[Tensor, "1 heads time source"]]:
         """Return query, key and the bias. Cost: O(H * T * S)."""
-        if query.shape[1] != self.slopes.shape[0]:
-            raise ValueError(f"the query has {query.shape[1]} heads; expected {self.slopes.shape[0]}")
+        if query.shape[1] != self.num_heads:
+            raise ValueError(f"the query has {query.shape[1]} heads; expected {self.num_heads}")
         time = torch.arange(first, first + query.shape[2], device=query.device)[:, None]
         offset = time - torch.arange(key.shape[2], device=query.device)
         distance = offset.abs().to(torch.promote_types(query.dtype, torch.float32))
         if self.variant == "shifted":
             distance = torch.where(offset > 0, distance - 0.5, distance)
-        slopes = self.slopes.to(query.device, distance.dtype)[:, None, None]
+        slopes = self.table.to(query.device, distance.dtype)[:, None, None]
         return query, key, (-slopes * distance)[None].to(query.dtype)
 
 
@@ -82,7 +87,7 @@ def alibi_slopes(num_heads: int) -> Float[Tensor, " heads"]:
 
 
 def _geometric(num_heads: int) -> Tensor:
-    return 2 ** (-8 / num_heads * torch.arange(1, num_heads + 1, dtype=torch.float64))
+    return 2 ** (-8 / num_heads * torch.arange(1, num_heads + 1, dtype=torch.float64, device="cpu"))
 
 
 class RelativePositions(nn.Module):

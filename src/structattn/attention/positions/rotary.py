@@ -1,17 +1,16 @@
 """Rotary positions."""
 
-from collections.abc import Callable
-
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from structattn.attention.positions.absolute import Layout
+from structattn.attention.positions.computed import ComputedTable
 
 _NUM_CACHED_POSITIONS = 1024
 
 
-class RotaryPositions(nn.Module):
+class RotaryPositions(ComputedTable):
     """Rotate queries and keys by angles proportional to their positions (Su et al. 2021, section 3.2).
 
     Pair i of the components of the vector at position t is rotated by the angle t * base^(-2i / D), so that the product
@@ -23,7 +22,7 @@ class RotaryPositions(nn.Module):
         layout: pair i is components 2i and 2i + 1 ("interleaved"), or i and i + D / 2 ("halves").
     """
 
-    rotations: Tensor
+    table_dtype = torch.float64  # of cosines and sines
 
     def __init__(self, size: int, base: float = 10000.0, layout: Layout = "interleaved") -> None:
         super().__init__()
@@ -32,15 +31,11 @@ class RotaryPositions(nn.Module):
         if layout not in ("interleaved", "halves"):
             raise ValueError(f"layout={layout!r}; expected 'interleaved' or 'halves'")
         self.layout, self.base, self.size = layout, base, size
-        self.register_buffer("rotations", _rotations(0, _NUM_CACHED_POSITIONS, size, base), persistent=False)
+        self.keep_table()
 
-    def _apply(self, function: Callable[[Tensor], Tensor], recurse: bool = True) -> "RotaryPositions":
-        """Move the table to another device; a cast of the module leaves it in float64, as the angles beyond it are."""
-        super()._apply(function, recurse)  # type: ignore[no-untyped-call]  # torch's
-        if self.rotations.dtype != torch.float64:
-            table = _rotations(0, _NUM_CACHED_POSITIONS, self.size, self.base)
-            self.rotations = table.to(self.rotations.device)
-        return self
+    def computed_table(self, device: torch.device | None) -> Tensor:
+        """Return cosines and sines at the first positions."""
+        return _rotations(0, _NUM_CACHED_POSITIONS, self.size, self.base, device)
 
     def forward(
         self, query: Float[Tensor, "batch heads time size"], key: Float[Tensor, "batch heads source size"], first: int
@@ -64,12 +59,14 @@ class RotaryPositions(nn.Module):
 
     def _rows(self, first: int, count: int) -> Tensor:
         if first + count <= _NUM_CACHED_POSITIONS:
-            return self.rotations[:, first : first + count]
-        return _rotations(first, count, self.size, self.base)
+            return self.table[:, first : first + count]
+        return _rotations(first, count, self.size, self.base, self.table.device)
 
 
-def _rotations(first: int, count: int, size: int, base: float) -> Float[Tensor, "2 count pair"]:
+def _rotations(
+    first: int, count: int, size: int, base: float, device: torch.device | None
+) -> Float[Tensor, "2 count pair"]:
     """Return cosines and sines of the angles at positions ``first`` to ``first + count - 1``, in float64."""
-    exponents = torch.arange(0, size, 2, dtype=torch.float64) / size
-    angles = torch.arange(first, first + count, dtype=torch.float64)[:, None] * base**-exponents
+    exponents = torch.arange(0, size, 2, dtype=torch.float64, device=device) / size
+    angles = torch.arange(first, first + count, dtype=torch.float64, device=device)[:, None] * base**-exponents
     return torch.stack([torch.cos(angles), torch.sin(angles)])

@@ -89,13 +89,13 @@ def _randomized(model: EncoderDecoder) -> EncoderDecoder:
     outputs = () if model.output is None else model.output.parameters()
     memo: dict[int, Any] = {id(module): module for module in unused}
     of_tokens = {id(parameter) for parameter in (embedding.table.weight, *outputs)}
-    generator = torch.Generator().manual_seed(0)
+    generator = torch.Generator("cpu").manual_seed(0)
     for module in stepped_modules(model):
         for name, parameter in module.named_parameters(recurse=False):
             shape = (_NUM_TOKENS, *parameter.shape[1:]) if id(parameter) in of_tokens else parameter.shape
             bound = math.sqrt(3 / shape[-1]) / 2 if len(shape) > 1 else 0.5
             middle = 1.0 if isinstance(module, nn.LayerNorm) and name == "weight" else 0.0  # small ones hide sublayers
-            random = torch.empty(shape).uniform_(middle - bound, middle + bound, generator=generator)
+            random = parameter.new_empty(shape).uniform_(middle - bound, middle + bound, generator=generator)
             memo.setdefault(id(parameter), nn.Parameter(random))
     copied = copy.deepcopy(model, memo)
     copied.target.vocabulary_size = _NUM_TOKENS if embedding.full_table else _NUM_TOKENS + CLASS_OFFSET
@@ -112,17 +112,22 @@ def _greatest(model: EncoderDecoder, weights: FastWeights, expected: list[Tensor
 
 def _logits(model: EncoderDecoder, weights: FastWeights | None) -> Iterator[Tensor]:
     """Yield the logits of some steps by the kernel, or by the modules, for beams that are reordered and grow."""
-    generator, embedding = torch.Generator().manual_seed(0), cast(Embedding, model.target)
+    generator, embedding = torch.Generator("cpu").manual_seed(0), cast(Embedding, model.target)
     most = model.max_target_positions or max(num_steps for *_, num_steps in _BATCHES)
     for size, of_memories, num_steps in _BATCHES:
-        rows, lengths = torch.arange(3), None if of_memories is None else torch.tensor(of_memories)
-        memory = torch.randn(3, size, embedding.table.embedding_dim, generator=generator)
+        rows, lengths = (
+            torch.arange(3, device="cpu"),
+            None if of_memories is None else torch.tensor(of_memories, device="cpu"),
+        )
+        memory = torch.randn(
+            3, size, embedding.table.embedding_dim, generator=generator, device="cpu", dtype=torch.float32
+        )
         state: Any = model.decoder.initial_state(3, memory, lengths)
         if weights is not None:
             state = fast_state(model, weights, state, 3)
         for step in range(min(num_steps, most)):
-            tokens = torch.randint(3, _NUM_TOKENS, (len(rows),), generator=generator)
+            tokens = torch.randint(3, _NUM_TOKENS, (len(rows),), generator=generator, device="cpu")
             logits, state = model.step(tokens, state) if weights is None else fast_step(model, tokens, state)
             yield logits
-            rows = torch.randint(len(rows), (3 + step,), generator=generator)
+            rows = torch.randint(len(rows), (3 + step,), generator=generator, device="cpu")
             state = state.select(rows)

@@ -142,7 +142,7 @@ def pack_linears(linears: Sequence[Linear]) -> tuple[PackedLinear, ...]:
     """
     module, shapes = kernel_module(), [weight.shape for weight, _ in linears]
     ends = [0, *accumulate(module.packed_size_float32(*shape) for shape in shapes)]
-    memory = torch.empty(ends[-1], dtype=torch.uint8)
+    memory = torch.empty(ends[-1], dtype=torch.uint8, device="cpu")
     module.advise_huge_pages(memory.data_ptr(), len(memory))
     packed = []
     for linear, start, end in zip(linears, ends[:-1], ends[1:], strict=True):

@@ -125,7 +125,7 @@ def fast_state(model: EncoderDecoder, weights: FastWeights, state: LayersState, 
                 modules.append(of_part)
             elif is_cross(kind):
                 caches.append(of_part if isinstance(of_part, CrossAttentionCache) else of_part.hard)
-    memory = _memory(caches[0]) if caches else Memory(torch.zeros(batch_size, dtype=torch.int64), 0, None)
+    memory = _memory(caches[0]) if caches else Memory(torch.zeros(batch_size, dtype=torch.int64, device="cpu"), 0, None)
     rows, cache = tuple(map(_memory_rows, caches)), _empty_cache(weights, batch_size)
     return FastState(weights, 0, cache, rows, memory, tuple(modules))
 

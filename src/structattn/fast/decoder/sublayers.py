@@ -206,7 +206,8 @@ class Step:
         return Rotation(angles, positions.layout == "interleaved")
 
     def _bias(self, positions: AlibiPositions, num_heads: int) -> Float[Tensor, "heads positions"]:
-        query, keys = torch.empty(1, num_heads, 1, 1), torch.empty(1, num_heads, self._past, 1)  # shapes count alone
+        of_heads = positions.table.new_empty(1, num_heads, 1, 1, dtype=torch.float32)  # shapes count alone
+        query, keys = of_heads, of_heads.expand(-1, -1, self._past, -1)
         bias: Tensor = positions(query, keys, self._past - 1)[2]
         return bias[0, :, 0].contiguous()
 

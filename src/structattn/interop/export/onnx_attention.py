@@ -37,7 +37,7 @@ class ScorePositions(nn.Module):
         interleaved = self.positions.layout == "interleaved"
         pairs = x.view(*x.shape[:-1], *((half, 2) if interleaved else (2, half)))
         a, b = pairs.unbind(-1 if interleaved else -2)
-        cos, sin = self.positions.rotations.to(x.dtype).index_select(1, at).unbind(0)
+        cos, sin = self.positions.table.to(x.dtype).index_select(1, at).unbind(0)
         return torch.stack([a * cos - b * sin, a * sin + b * cos], dim=-1 if interleaved else -2).flatten(-2)
 
     def bias(self, at: Tensor, keys_at: Tensor, dtype: torch.dtype) -> Tensor | None:
@@ -48,7 +48,7 @@ class ScorePositions(nn.Module):
         distance = offset.abs().to(dtype)
         if self.positions.variant == "shifted":
             distance = torch.where(offset > 0, distance - 0.5, distance)
-        return -(self.positions.slopes.to(dtype)[:, None, None] * distance)[None]
+        return -(self.positions.table.to(dtype)[:, None, None] * distance)[None]
 
 
 def scored_heads(layer: nn.Module, query: Tensor, memory: list[Tensor], bias: Tensor | None, visible: Tensor) -> Tensor:

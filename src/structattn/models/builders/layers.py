@@ -137,7 +137,7 @@ def spelled_embedding(
         SettingsError: the data have no characters of words.
     """
     _require_characters(vocabulary, path)
-    none = torch.zeros(0, 2, dtype=torch.int64)
+    none = torch.zeros(0, 2, dtype=torch.int64, device="cpu")
     spellings = vocabulary.spellings() if vocabulary.spellings is not None and kind.words == "all" else none
     composition = _composition(kind, vocabulary.num_characters, d_model)
     return SpelledEmbedding(vocabulary.size, d_model, composition, spellings, positions, dropout)

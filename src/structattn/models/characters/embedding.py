@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from structattn.models.embedding import positions_of
 from structattn.models.lstm import apply_lstm
+from structattn.operators.common.checks import is_autocast
 from structattn.operators.common.dropout import dropout
 from structattn.support.special_tokens import CLASS_OFFSET, PAD
 
@@ -208,7 +209,7 @@ class SpelledEmbedding(nn.Module):
         distinct, indices = torch.unique(tokens, return_inverse=True)
         x = self._embeddings(distinct, oov_spellings)[indices] * math.sqrt(self.table.embedding_dim)
         if self.positions is not None:
-            x = x + positions_of(self.positions, first, tokens.shape[1], lengths)
+            x = x + positions_of(self.positions, first, tokens.shape[1], lengths).to(x.dtype)
         return dropout(x, self.dropout) if self.training else x
 
     def embed_step(self, tokens: Int[Tensor, " batch"], position: int) -> Float[Tensor, "batch d_model"]:
@@ -247,8 +248,7 @@ class SpelledEmbedding(nn.Module):
     def _cached(self, composed: Int[Tensor, " words"], like: Tensor) -> Float[Tensor, "words d_model"]:
         """Return the embeddings of some of the ``spellings``, from the cache if the weights have not changed."""
         weights = tuple((weight.data_ptr(), weight._version) for weight in self.parameters())
-        kind = like.device.type
-        cast_to = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
+        cast_to = torch.get_autocast_dtype(like.device.type) if is_autocast(like.device) else None
         key = (like.dtype, cast_to, weights)
         if self._cache is None or self._cache.key != key:
             none = like.new_zeros(len(self.spellings), like.shape[1])

@@ -38,8 +38,8 @@ def is_autocast(device: torch.device) -> bool:
     return device.type != "meta" and torch.is_autocast_enabled(device.type)
 
 
-def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
-    """Return a context without autocast for a device."""
+def without_autocast(device: torch.device) -> AbstractContextManager[object]:
+    """Return a context in which autocast is off for a device."""
     return nullcontext() if device.type == "meta" else torch.autocast(device.type, enabled=False)
 
 

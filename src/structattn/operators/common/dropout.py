@@ -4,6 +4,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from structattn.operators.common.differentiation import transforms_active
+
 _STEPS = 1 << 16
 
 
@@ -12,10 +14,11 @@ def dropout(x: Tensor, rate: float) -> Tensor:
 
     torch draws one random number per element, which on a CPU costs more than the layers around it. Here one 64-bit
     number from torch's global generator serves four elements, so ``rate`` is rounded to a multiple of 2^-16 (0.1 to
-    0.100006), and the kept elements are divided by 1 minus the rounded rate.
+    0.100006), and the kept elements are divided by 1 minus the rounded rate. Under transforms of ``torch.func``, which
+    these numbers do not reach, torch draws its own.
     """
     dropped = dropped_steps(rate)
-    if rate == 1 or x.device.type != "cpu" or torch.compiler.is_compiling():
+    if rate == 1 or x.device.type != "cpu" or torch.compiler.is_compiling() or transforms_active():
         return F.dropout(x, rate)
     return apply_mask(x, mask_numbers(x.numel()), dropped) if dropped else F.dropout(x, 0.0)
 
@@ -43,7 +46,7 @@ def mask_numbers(count: int) -> Tensor:
 
 def random_integers(count: int) -> Tensor:
     """Return 64-bit numbers from torch's global generator; parts of them are what calls for fewer would return."""
-    return torch.empty(count, dtype=torch.int64).random_(-(2**63), None)
+    return torch.empty(count, dtype=torch.int64, device="cpu").random_(-(2**63), None)
 
 
 def apply_mask(x: Tensor, numbers: Tensor, dropped: int) -> Tensor:

@@ -113,7 +113,7 @@ def hard_attention(
     (scores, values), dtype = computing_precision(scores=scores, values=values)
     with without_autocast(scores.device):
         scores, values = _masked(scores, values, causal, lengths, memory_lengths)
-        scores = gumbel_noise(scores).add_(scores) if sample and noise else scores
+        scores = scores + gumbel_noise(scores) if sample and noise else scores
         best, choices = _argmax(scores)
         if sample and temperature >= _COLDEST:
             weights = _drawn_weights(scores, best, temperature, straight_through)

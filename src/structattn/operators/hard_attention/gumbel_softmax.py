@@ -102,5 +102,5 @@ def gumbel_noise(like: Tensor) -> Tensor:
         like: gives shape, device and dtype, float32 or float64, in which the noise is drawn.
     """
     limits = torch.finfo(like.dtype)
-    uniform = torch.rand(like.shape, dtype=like.dtype, device=like.device).clamp_(limits.tiny, 1 - limits.eps / 2)
+    uniform = torch.rand(like.shape, dtype=like.dtype, device=like.device).clamp(limits.tiny, 1 - limits.eps / 2)
     return uniform.log_().neg_().log_().neg_()

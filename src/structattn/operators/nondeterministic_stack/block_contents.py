@@ -119,8 +119,9 @@ def _actions(push: Tensor, replace: Tensor, pop: Tensor, window: int) -> _Action
     shares = tops.sum(2)
     pushed, replaced = (_symbol_first(x[:time]) + shares[:-1].log()[:, :, None] for x in (push, replace))
     popped = pop[:time].transpose(1, 2).flatten(1, 2)  # (t, d, r)
-    oldest = (torch.arange(count)[1:, None] - window).clamp(min=1)  # the bottom is never popped
-    removable = tops[:-1].masked_fill((torch.arange(count) < oldest)[:, None], 0).sum(2).log()[:, :, None]
+    times = torch.arange(count, device=tops.device)
+    oldest = (times[1:, None] - window).clamp(min=1)  # the bottom is never popped
+    removable = tops[:-1].masked_fill((times < oldest)[:, None], 0).sum(2).log()[:, :, None]
     by_pop = popped + removable
     growth = torch.cat([x.flatten(1) for x in (pushed, replaced, by_pop)], 1).logsumexp(1)
     given = (shares[1:].log() + growth[:, None])[:, None]  # log α_t, (t, 1, c)
@@ -195,8 +196,8 @@ def _smallest(top_items: Tensor, first: int) -> Tensor:
     found = top_items.amin((0, 2, 4))  # (t, j)
     if first == 0:
         found[:, :2] = top_items[:, :, :, :2, 0].amin((0, 2))
-    times = torch.arange(len(found))[:, None]
-    return found.masked_fill(torch.arange(found.shape[1]) + first > times, torch.inf).amin(1)
+    times, pushed = (torch.arange(size, device=found.device) for size in found.shape)
+    return found.masked_fill(pushed + first > times[:, None], torch.inf).amin(1)
 
 
 def _fill(actions: _Actions, x: Tensor, first: int, known: int, write: Row) -> None:
@@ -236,7 +237,7 @@ def _symbols(actions: _Actions, depths: int) -> tuple[Tensor, Tensor]:
     (symbols, states), count = actions.sizes, actions.num_times
     x = actions.shares.new_zeros(symbols, count, states, 1 + (depths - 1) * symbols)  # height; symbols from depth 2 on
     x[0, 0, 0, 0] = 1
-    own = torch.eye(symbols, dtype=x.dtype).repeat_interleave(states, 0)
+    own = torch.eye(symbols, dtype=x.dtype, device=x.device).repeat_interleave(states, 0)
 
     def write(t: int, before: Tensor, row: Tensor) -> None:
         below = torch.cat([before[:, :1] + 1, own, before[:, 1:]], 1)[:, : before.shape[1]]

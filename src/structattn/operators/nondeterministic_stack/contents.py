@@ -168,9 +168,9 @@ def _write_defined(found: StackContents, b: int, items: TopItems) -> None:
     found.height[b, :end] = (items.shares[1:] * heights[1:]).sum(1)
     for start in range(0, end, _ROWS):
         stop = min(start + _ROWS, end)
-        rows, times = torch.arange(start, stop), torch.arange(start + 1, stop + 1)
+        rows = torch.arange(start, stop, device="cpu")
         stacks = items.shares.new_zeros(len(rows), stop + 1, items.shares.shape[1])  # whose top is at the depth
-        stacks[rows - start, times] = items.shares[times]
+        stacks[rows - start, rows + 1] = items.shares[rows + 1]
         for depth in range(found.at_least.shape[2]):
             _write_depth(found, b, rows, depth, stacks)
             tops = items.of(stacks)

@@ -242,4 +242,4 @@ def _followed(actions: Tensor, moved: Tensor, popped_to: Tensor, symbols: int) -
             stack[-1] = configuration % symbols
         states.append(state if action == StackAction.POP else configuration // symbols)
         tops.append(stack[-1])
-    return torch.tensor(states), torch.tensor(tops)
+    return torch.tensor(states, device="cpu"), torch.tensor(tops, device="cpu")

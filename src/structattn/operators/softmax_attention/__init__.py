@@ -113,7 +113,7 @@ def softmax_attention(
         return softmax_attention_fused(inputs, visible, scale, dropout), _weights(query, key, visible, scale)
     inputs, dtype = computing_precision(query=query, key=key, value=value)
     if choice == "cpu":
-        seed = torch.randint(2**63 - 1, (1,)) if dropout > 0 else None
+        seed = torch.randint(2**63 - 1, (1,), device="cpu") if dropout > 0 else None
         bias = None if visible.mask is None else _as_bias(visible.mask, inputs[0].dtype)
         pair = (visible.lengths, visible.memory_lengths)
         ends = None if pair[0] is None or pair[1] is None else torch.stack((pair[0], pair[1]))
@@ -128,7 +128,7 @@ def softmax_attention(
 def _as_bias(mask: Tensor, dtype: torch.dtype) -> Tensor:
     """Return the mask as a bias with four axes; booleans become zeros and -inf."""
     if mask.dtype == torch.bool:
-        mask = torch.zeros(mask.shape, dtype=dtype).masked_fill_(~mask, -torch.inf)
+        mask = torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, -torch.inf)
     return mask.to(dtype)[(None,) * (4 - mask.dim())]
 
 

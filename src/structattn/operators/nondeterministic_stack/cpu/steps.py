@@ -45,7 +45,7 @@ class Records:
     def __init__(self, batch: int, capacity: int, states: int, symbols: int, vector: int, reach: int) -> None:
         self.shape = (batch, capacity, states, symbols, vector, reach)
         size, self.adjoint_size, self.mirror_size = _kernel("record_sizes")(*self.shape[1:])
-        self.numbers = torch.empty(batch, size, dtype=torch.float64)
+        self.numbers = torch.empty(batch, size, dtype=torch.float64, device="cpu")
         self.mirrors: Tensor | None = None
         self.newest: set[int] = set()
 
@@ -93,7 +93,7 @@ class _Start(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, adjoint: Tensor) -> tuple[Tensor, None]:
-        bottom_ = torch.empty(ctx.records.shape[4], dtype=ctx.dtype)
+        bottom_ = adjoint.new_empty(ctx.records.shape[4], dtype=ctx.dtype)
         _kernel("bottom_backward", ctx.dtype)(adjoint.data_ptr(), bottom_.data_ptr(), *ctx.records.shape)
         return bottom_, None
 
@@ -128,7 +128,7 @@ def _in_rows(x: Tensor) -> Tensor:
 
 def _copied(x: Tensor) -> Tensor:
     """Return a copy with the strides of a new tensor: ``contiguous`` keeps those of axes of size 1."""
-    return torch.empty(x.shape, dtype=x.dtype).copy_(x)
+    return x.new_empty(x.shape).copy_(x)
 
 
 def _addresses_and_strides(push: Tensor, replace: Tensor, pop: Tensor) -> tuple[int, ...]:
@@ -138,7 +138,7 @@ def _addresses_and_strides(push: Tensor, replace: Tensor, pop: Tensor) -> tuple[
 
 def _reading(records: Records, step: int, value: Tensor, logits: tuple[Tensor, ...]) -> Tensor:
     batch, _, states, symbols, vector, _ = records.shape
-    reading = torch.empty(batch, states, symbols, vector, dtype=value.dtype)
+    reading = value.new_empty(batch, states, symbols, vector)
     arguments = *_addresses_and_strides(*logits), value.data_ptr(), reading.data_ptr()
     kernel = _kernel("step", value.dtype)
     kernel(records.numbers.data_ptr(), *arguments, step, *records.shape, torch.get_num_threads())
@@ -164,8 +164,8 @@ class _Step(torch.autograd.Function):
         records, dtype = ctx.records, ctx.dtype
         adjoint = records.empty_adjoint() if adjoint is None else adjoint
         reading_ = None if reading_ is None else reading_.contiguous()
-        logits_ = tuple(torch.empty(shape, dtype=dtype) for shape in ctx.shapes)
-        value_ = torch.empty(records.shape[0], records.shape[4], dtype=dtype)
+        logits_ = tuple(adjoint.new_empty(shape, dtype=dtype) for shape in ctx.shapes)
+        value_ = adjoint.new_empty(records.shape[0], records.shape[4], dtype=dtype)
         _kernel("step_backward", dtype)(
             *(records.numbers.data_ptr(), adjoint.data_ptr(), records.mirror().data_ptr()),
             *(0 if reading_ is None else reading_.data_ptr(), *_addresses_and_strides(*logits_), value_.data_ptr()),
@@ -214,7 +214,9 @@ class KernelState(NondeterministicStackState):
 
     def select(self, indices: Tensor) -> "KernelState":
         """Copy some members of the batch."""
-        members = torch.arange(self._records.shape[0]).index_select(0, indices)  # in range, int64 and contiguous
+        members = torch.arange(self._records.shape[0], device="cpu").index_select(
+            0, indices
+        )  # in range, int64 and contiguous
         records, placeholder = self._copied(members, self._records.shape[1])
         return KernelState(self.reading.index_select(0, members), records, self._steps, placeholder)
 
@@ -242,7 +244,7 @@ class KernelState(NondeterministicStackState):
         batch, room, *_ = self._records.shape
         if self._steps < room and self._records.may_write_after(self._steps):
             return self._records, self._placeholder
-        records, placeholder = self._copied(torch.arange(batch), max(room, 2 * self._steps))
+        records, placeholder = self._copied(torch.arange(batch, device="cpu"), max(room, 2 * self._steps))
         records.may_write_after(self._steps)
         return records, placeholder
 
