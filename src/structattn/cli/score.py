@@ -97,12 +97,11 @@ def _pair_scores(
     from structattn.tasks.translation.translators import make_pair_scorer
 
     scorer = replace(make_pair_scorer(runs), per_token=tokens, batch_size=batch_size)
-    pairs = (scorer.encode(*texts, paths, number) for number, texts in _lines(*paths))
-    return in_chunks(pairs, lambda chunk, first: scorer(chunk, advance))
+    return in_chunks(_lines(*paths), partial(scorer.score_texts, paths=paths, advance=advance))
 
 
-def _lines(source: Path, target: Path) -> Iterator[tuple[int, tuple[str, str]]]:
-    """Yield the numbered pairs of lines; both files must have the same number of lines."""
+def _lines(source: Path, target: Path) -> Iterator[tuple[str, str]]:
+    """Yield the pairs of lines; both files must have the same number of lines."""
     from structattn.support.errors import DataError
     from structattn.text.reading import Notices, read_lines
 
@@ -112,4 +111,4 @@ def _lines(source: Path, target: Path) -> Iterator[tuple[int, tuple[str, str]]]:
             raise DataError(
                 source if first is None else target, "line is missing; the other file has more lines", number
             )
-        yield number, (first.text, second.text)
+        yield first.text, second.text
