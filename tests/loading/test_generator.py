@@ -236,3 +236,43 @@ def test_stop_strings_may_begin_with_the_space_before_the_first_word(spelled_run
     assert [each.finished for each in stopped] == [
         each.finished or place >= 0 for each, place in zip(plain, places, strict=True)
     ]
+
+
+def test_texts_continue_past_the_ends_of_lines_on_request(run_dir):
+    run = load(run_dir("stream"))
+    plain = run.generate(["a b"], n=40, max_length=60)[0]
+    for lines in (1, 2, 5):
+        texts = run.generate(["a b"], n=40, max_length=60, lines=lines, seed=0)[0]
+        for one, more in zip(plain, texts, strict=True):
+            assert more.text.startswith(one.text)
+            assert more.text.count("\n") == (lines - 1 if more.finished else more.text.count("\n"))
+            assert more.text.count("\n") < lines
+            assert more.num_tokens <= 60
+            assert more.log_probability == pytest.approx(log_probability(run, more), rel=1e-4, abs=1e-4)
+        assert any(more.finished for more in texts)
+    narrow = run.generate(["a b"], n=40, max_length=60, lines=5, batch_size=1)[0]
+    assert [each.text for each in narrow] == [each.text for each in texts]
+    result = command("generate", run.run_dir, "--prompt", "a b", "-n", 40, "--max-length", 60, "--lines", 5)
+    assert result.stdout == "".join(each.text.replace("\n", "\\n") + "\n" for each in texts)
+
+
+def test_stop_strings_are_found_in_later_lines(run_dir):
+    run = load(run_dir("stream"))
+    plain, stopped = (run.generate(n=60, max_length=40, lines=4, stop=stop)[0] for stop in ((), ("\nb",)))
+    for before, after in zip(plain, stopped, strict=True):
+        assert after.text == before.text.split("\nb")[0]
+    assert any("\nb" in each.text for each in plain)
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "message"),
+    [
+        ("sentences", {"lines": 2}, "lines is 2; expected 1 for a model of sentences, which ends them"),
+        ("formal language", {"lines": 2}, "lines is 2; expected 1 for a model of sentences, which ends them"),
+        ("stream", {"lines": 2, "beam": 2}, "are for sampling, beam is for beam search"),
+        ("stream", {"lines": 0}, "lines is 0; expected at least 1"),
+    ],
+)
+def test_lines_are_those_of_streams(run_dir, kind, arguments, message):
+    with pytest.raises(UsageError, match=message):
+        load(run_dir(kind)).generate(**arguments)

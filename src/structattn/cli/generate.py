@@ -47,6 +47,7 @@ def generate(
     max_length: Annotated[
         int, typer.Option(min=1, metavar="N", help="Tokens of a text at most, without prompt.")
     ] = 500,
+    lines: Annotated[int, typer.Option(min=1, metavar="N", help="Lines of a text, for models of streams.")] = 1,
     batch_size: BatchSize = 64,
     json: JsonLines = False,
 ) -> None:
@@ -65,7 +66,8 @@ def generate(
     from structattn.tasks.registry import kind_of
 
     opened, temperature = open_one_run(run), 1.0 if temperature is None else temperature
-    settings = GenerationSettings(n, temperature, top_k, top_p, beam, seed, tuple(stop or ()), max_length, batch_size)
+    how = (temperature, top_k, top_p, beam, seed, tuple(stop or ()), max_length, batch_size, lines)
+    settings = GenerationSettings(n, *how)
     generator = kind_of(opened).generator(opened, settings)
     with progress("Generating", None, "texts") as advance:
         given = prompt or ([""] if is_terminal_or_null() else None)

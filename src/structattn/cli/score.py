@@ -61,8 +61,8 @@ def score(
             from structattn.tasks.translation.translators import make_pair_scorer
 
             pair_scorer = replace(make_pair_scorer(opened), per_token=tokens, batch_size=batch_size)
-            pairs = (pair_scorer.encode(*texts, (source, target), number) for number, texts in _lines(source, target))
-            found = in_chunks(pairs, lambda chunk, first: pair_scorer(chunk, advance))
+            score_pairs = partial(pair_scorer.score_texts, paths=(source, target), advance=advance)
+            found = in_chunks(_lines(source, target), score_pairs)
         elif opened[0].settings.task == "translation":
             raise UsageError(f"{opened[0].run_dir}: is a translation run; expected --source and --target")
         elif len(opened) > 1:
@@ -82,8 +82,8 @@ def _plain(numbered: "tuple[int, Score]") -> str:
     )
 
 
-def _lines(source: Path, target: Path) -> Iterator[tuple[int, tuple[str, str]]]:
-    """Yield the numbered pairs of lines; both files must have the same number of lines."""
+def _lines(source: Path, target: Path) -> Iterator[tuple[str, str]]:
+    """Yield the pairs of lines; both files must have the same number of lines."""
     from structattn.support.errors import DataError
     from structattn.text.reading import Notices, read_lines
 
@@ -93,4 +93,4 @@ def _lines(source: Path, target: Path) -> Iterator[tuple[int, tuple[str, str]]]:
             raise DataError(
                 source if first is None else target, "line is missing; the other file has more lines", number
             )
-        yield number, (first.text, second.text)
+        yield first.text, second.text

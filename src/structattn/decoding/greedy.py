@@ -71,8 +71,9 @@ def decode_loop(
     max_lengths: MaxLengths,
     prefixes: Sequence[Sequence[int]] | None,
     is_complete: IsComplete | None = None,
+    num_eos: int = 1,
 ) -> list[Hypothesis]:
-    """Decode one text for each sentence, token by token, until <eos>, the maximum length or ``is_complete``.
+    """Decode one text for each sentence, until it has ``num_eos`` <eos> or the maximum length, or ``is_complete``.
 
     Finished sentences leave the batch. A text is cut where the model forbids every token (all logits are -inf).
 
@@ -88,6 +89,7 @@ def decode_loop(
     limits = limits.to(device)
     texts = torch.zeros(batch_size, longest, dtype=torch.int64, device=device)
     totals = torch.zeros(batch_size, dtype=torch.float32, device=device)
+    num_ended = torch.zeros(batch_size, dtype=torch.int64, device=device)
     current = _OpenSentences(torch.arange(batch_size, device=device), start.tokens, start.state)
     current = current.keep(limits > 0)
     for length in range(longest):
@@ -102,7 +104,8 @@ def decode_loop(
         possible = (logits > -torch.inf).any(1)
         totals = totals.to(logits.dtype).index_add(0, sentences, torch.where(possible, log_probs, 0))
         texts[sentences, length] = torch.where(possible, id_of(classes), PAD)
-        unfinished = possible & (classes != EOS_CLASS) & (limits[sentences] > length + 1)
+        num_ended[sentences] += (classes == EOS_CLASS).long()
+        unfinished = possible & (num_ended[sentences] < num_eos) & (limits[sentences] > length + 1)
         if is_complete is not None:
             so_far = zip(sentences.tolist(), texts[sentences, : length + 1].tolist(), strict=True)
             complete = [is_complete(*each) for each in so_far]

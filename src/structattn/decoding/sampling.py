@@ -73,6 +73,7 @@ def sample(
     sampling: Sampling | None = None,
     prefixes: Sequence[Sequence[int]] | None = None,
     is_complete: IsComplete | None = None,
+    num_eos: int = 1,
 ) -> list[Hypothesis]:
     """Draw a token at each step.
 
@@ -89,6 +90,7 @@ def sample(
         prefixes: ids, without <bos>, that each text must begin with.
         is_complete: whether a text ends although it has no <eos>, given the index of its sentence and all
             its ids so far; None: it does not.
+        num_eos: the number of <eos> at which a text ends: of lines, for a model of a stream.
 
     Returns:
         One hypothesis for each sentence, unfinished where it was cut at the maximum length. Its log-probability is
@@ -112,7 +114,7 @@ def sample(
         generators = [generator[sentence] for sentence in sentences.tolist()]
         return torch.cat([torch.multinomial(p, 1, generator=g) for p, g in zip(probabilities, generators, strict=True)])
 
-    return decode_loop(model, start, draw, max_lengths, prefixes, is_complete)
+    return decode_loop(model, start, draw, max_lengths, prefixes, is_complete, num_eos)
 
 
 @dataclass(frozen=True)

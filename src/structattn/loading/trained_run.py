@@ -159,6 +159,7 @@ class TrainedRun:
         stop: Sequence[str] = (),
         max_length: int = 500,
         batch_size: int = 64,
+        lines: int = 1,
     ) -> "list[list[Generation]] | Iterator[list[Generation]]":
         """Continue prompts with a language model of text or of a formal language; the command ``structattn generate``.
 
@@ -174,6 +175,7 @@ class TrainedRun:
             stop: strings at whose first occurrence a continuation ends; they are left out.
             max_length: the maximal number of tokens of a continuation.
             batch_size: the number of texts that are generated at once; affects speed and memory only.
+            lines: the number of ends of lines at which a continuation ends, with a model of a stream.
 
         Raises:
             DataError: a prompt cannot be encoded, or is too long for the model.
@@ -181,8 +183,8 @@ class TrainedRun:
         """
         require_no_string(stop)
         require_texts(stop, "stop")
-        settings = GenerationSettings(n, temperature, top_k, top_p, beam, seed, tuple(stop), max_length, batch_size)
-        generator = kind_of(self).generator(self, settings)
+        how = (temperature, top_k, top_p, beam, seed, tuple(stop), max_length, batch_size, lines)
+        generator = kind_of(self).generator(self, GenerationSettings(n, *how))
         return _listed(prompts, in_chunks([""] if prompts is None else prompts, _of_texts(generator)))
 
     @overload

@@ -21,9 +21,10 @@ from structattn.decoding import (
 )
 from structattn.support.errors import UsageError
 from structattn.support.seeds import derived_seed
+from structattn.support.special_tokens import EOS
 from structattn.tasks.language_modeling.prompts import EncodedText, TextEncoder
 from structattn.tasks.loaded import TEXTS, LoadedRun, require_counts
-from structattn.text.lines import warn_of_unknown_tokens
+from structattn.text.lines import is_stream, warn_of_unknown_tokens
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,7 @@ class GenerationSettings:
         stop: strings at whose first occurrence in a continuation a text ends.
         max_length: the maximal number of tokens of a continuation, <eos> included; the model's positions may be fewer.
         batch_size: the number of texts that are generated at once; affects speed and memory only.
+        lines: the number of ends of lines in a continuation at which a text of a stream ends.
 
     Raises:
         UsageError: a number is out of its range, a stop string is empty, or the beam search has options of sampling,
@@ -77,10 +79,11 @@ class GenerationSettings:
     stop: tuple[str, ...] = ()
     max_length: int = 500
     batch_size: int = 64
+    lines: int = 1
 
     def __post_init__(self) -> None:
         beam = {} if self.beam is None else {"beam": self.beam}
-        require_counts(n=self.n, max_length=self.max_length, batch_size=self.batch_size, **beam)
+        require_counts(n=self.n, max_length=self.max_length, batch_size=self.batch_size, lines=self.lines, **beam)
         if "" in self.stop:
             raise UsageError("a stop string is empty")
         samples_plainly = self.sampling == Sampling()
@@ -88,8 +91,8 @@ class GenerationSettings:
             return
         if self.beam < self.n:
             raise UsageError(f"beam is {self.beam}; expected at least n = {self.n}, the number of texts of each prompt")
-        if not samples_plainly or self.stop:
-            raise UsageError("temperature, top_k, top_p and stop are for sampling, beam is for beam search")
+        if not samples_plainly or self.stop or self.lines > 1:
+            raise UsageError("temperature, top_k, top_p, stop and lines are for sampling, beam is for beam search")
 
     @cached_property
     def sampling(self) -> Sampling:
@@ -135,6 +138,10 @@ class TextGenerator:
     encoder: TextEncoder
     settings: GenerationSettings = GenerationSettings()
     contains: Callable[[Sequence[int]], bool] | None = None
+
+    def __post_init__(self) -> None:
+        if self.settings.lines > 1 and not is_stream(self.encoder.run.settings):
+            raise UsageError(f"lines is {self.settings.lines}; expected 1 for a model of sentences, which ends them")
 
     @torch.no_grad()
     def __call__(
@@ -216,7 +223,8 @@ class TextGenerator:
             return self._cut(prompts[row], tokens) is not None
 
         is_complete = stops if settings.stop else None
-        drawn = sample(self.encoder.model, start, limit, generators, settings.sampling, is_complete=is_complete)
+        ends = {"is_complete": is_complete, "num_eos": settings.lines}
+        drawn = sample(self.encoder.model, start, limit, generators, settings.sampling, **ends)
         return [[hypothesis] for hypothesis in drawn]
 
     def search_tree(self, prompt: str, number: int = 1, path: Path = TEXTS) -> SearchedContinuation:
@@ -237,8 +245,10 @@ class TextGenerator:
         return beam_search(self.encoder.model, self._start(encoded, batch), limit, search, settings.n)
 
     def _generation(self, given: str, prompt: EncodedText, hypothesis: Hypothesis) -> Generation:
-        text, finished = self.encoder.decode(prompt, hypothesis.text), hypothesis.finished
-        if (cut := self._cut(prompt, hypothesis.text)) is not None:
+        finished = hypothesis.tokens.count(EOS) == self.settings.lines
+        tokens = hypothesis.text if finished else hypothesis.tokens  # which may end in the <eos> of another line
+        text = self.encoder.decode(prompt, tokens)
+        if (cut := self._cut(prompt, tokens)) is not None:
             text, finished = cut, True
         in_language = None
         if hypothesis.finished and self.contains is not None:

@@ -15,16 +15,9 @@ _TASKS = ("language_modeling", "formal_language")
 
 @dataclass(frozen=True)
 class EncodedText:
-    """A text as ids.
-
-    Args:
-        ids: the id before the first token, and those of the tokens; in a stream, the lines of the text end in <eos>,
-            but for the last.
-        line_start: the index in ``ids`` of the first token of the last line.
-    """
+    """The id before the first token of a text, and its own; lines of a stream but the last end in <eos>."""
 
     ids: tuple[int, ...]
-    line_start: int
 
 
 @dataclass(frozen=True)
@@ -68,20 +61,18 @@ class TextEncoder:
         for line in before:
             ids += [start, *line]
         ids.append(start)
-        encoded = EncodedText((*ids, *last), len(ids))
+        encoded = EncodedText((*ids, *last))
         if self.max_tokens is not None and len(encoded.ids) - 1 > self.max_tokens:
             reason = f"the text has {len(encoded.ids) - 1} tokens; the model has positions for {self.max_tokens}"
             raise DataError(path, reason, number)
         return encoded
 
     def decode(self, text: EncodedText, continuation: tuple[int, ...] = ()) -> str:
-        """Return a text with its continuation, which is decoded together with the last line."""
-        lines, line = list[list[int]](), list[int]()
-        for token in text.ids[1 : text.line_start]:
+        """Return a text with its continuation, whose first line is decoded together with the last one of the text."""
+        lines: list[list[int]] = [[]]
+        for token in (*text.ids[1:], *continuation):
             if token == EOS:
-                lines.append(line)
-                line = []
+                lines.append([])
             else:
-                line.append(token)
-        lines.append([*text.ids[text.line_start :], *continuation])
+                lines[-1].append(token)
         return "\n".join(map(self.run.prepared.tokenizer.decode, lines))

@@ -25,7 +25,7 @@ def translation_scores(run: LoadedRun, split: str, batch_tokens: int) -> SplitSc
     """
     tokenizer = run.settings.evaluation.bleu_tokenizer
     bleu_metric(tokenizer)  # raise early if a library is missing
-    translator, sources, references = make_translator([run]), *_texts(run, split)
+    translator, sources, references = replace(make_translator([run]), warns=False), *_texts(run, split)
     scores = pair_scores(translation_model(run), scoring_pairs(run.prepared, split, batch_tokens, "both"))
     hypotheses = _translate(translator, sources, split)
     others: tuple[Unknown, ...] = ("keep", "copy") if translator.unknown == "spell" else ()

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 
-from structattn.models import EncoderDecoder
+from structattn.models import EncoderDecoder, SpelledEmbedding
 from structattn.support.errors import DataError
 from structattn.text.batching.corruption import unknown_words_of_lines
 from structattn.text.batching.pairs import PairBatch, make_pair_batch
-from structattn.text.folders.parallel import ParallelSides
+from structattn.text.folders.parallel import ParallelSides, SideName
 from structattn.text.folders.text_tokenizer import TextTokenizer
-from structattn.text.lines import encoded
+from structattn.text.lines import encoded, warn_of_unknown_tokens
 from structattn.text.tokenization.tokenizers import split_line
 
 
@@ -66,6 +66,17 @@ class PairEncoder:
         if self.sides.target.character_tokenizer is not None:
             words = tuple(split_line("word", source)), tuple(split_line("word", target))
         return EncodedPair(tuple(ids[0]), tuple(ids[1]), words)
+
+    def warn_of_unknown(
+        self, side: SideName, lines: Sequence[str], ids: Sequence[Sequence[int]], path: Path, first: int
+    ) -> None:
+        """Log how many tokens of a side are read as <unk>, unless the models spell these words."""
+        spells = [
+            isinstance(model.source, SpelledEmbedding) if side == "source" else model.spelling is not None
+            for model in self.models
+        ]
+        if not all(spells):
+            warn_of_unknown_tokens(getattr(self.sides, side).vocabulary, lines, ids, path, first)
 
     def batch(self, pairs: Sequence[EncodedPair]) -> PairBatch:
         """Return pairs as a batch, with the spellings of out-of-vocabulary words where both sides have them."""

@@ -123,6 +123,7 @@ class Translator:
         sampling: draws hypotheses, in place of the beam search.
         batch_size: the maximum number of lines decoded at once; None: any.
         precision: of products: "float32" for that of the weights, or "bf16", by ``torch.autocast``.
+        warns: whether source words outside the vocabulary are logged.
     """
 
     models: tuple[EncoderDecoder, ...]
@@ -134,6 +135,7 @@ class Translator:
     sampling: SeededSampling | None = None
     batch_size: int | None = None
     precision: Precision = "float32"
+    warns: bool = True
 
     def __call__(
         self,
@@ -170,6 +172,9 @@ class Translator:
             self._encode(line, prefix, number, paths)
             for number, (line, prefix) in enumerate(zip(lines, beginnings, strict=True), start=first)
         ]
+
+        if self.warns:
+            self._encoder.warn_of_unknown("source", lines, [line.ids for line in encoded], paths[0], first)
 
         def translate(batch: list[_Line]) -> list[list[Translation]]:
             translations = self._translate(batch, n_best)

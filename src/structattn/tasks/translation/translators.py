@@ -55,8 +55,20 @@ class PairScorer:
         """Normalize and encode a pair; see ``PairEncoder``."""
         return self._encoder(source, target, paths, number)
 
-    def score_texts(self, pairs: Sequence[tuple[str, str]], first: int = 1) -> list[Score]:
-        """Encode and score pairs of a source line and its translation; ``first`` is the number of the first pair.
+    def score_texts(
+        self,
+        pairs: Sequence[tuple[str, str]],
+        first: int = 1,
+        paths: tuple[Path, Path] = (SOURCES, TRANSLATIONS),
+        advance: Callable[[int], object] = lambda count: None,
+    ) -> list[Score]:
+        """Encode and score pairs of a source line and its translation.
+
+        Args:
+            pairs: of lines.
+            first: the number of the first pair, for messages.
+            paths: of the files of sources and translations, for messages.
+            advance: called with the number of pairs that have been scored since.
 
         Raises:
             DataError: a line cannot be encoded, or is too long for a model.
@@ -67,7 +79,11 @@ class PairScorer:
                 raise UsageError(
                     f"texts:{number}: got {pair!r:.60}; expected pairs of a source line and its translation"
                 )
-        return self([self.encode(*pair, (SOURCES, TRANSLATIONS), number) for number, pair in enumerate(pairs, first)])
+        encoded = [self.encode(*pair, paths, number) for number, pair in enumerate(pairs, first)]
+        sources, targets = ([pair[side] for pair in pairs] for side in (0, 1))
+        self._encoder.warn_of_unknown("source", sources, [each.source for each in encoded], paths[0], first)
+        self._encoder.warn_of_unknown("target", targets, [each.target for each in encoded], paths[1], first)
+        return self(encoded, advance)
 
     def __call__(
         self, pairs: Sequence[EncodedPair], advance: Callable[[int], object] = lambda count: None
