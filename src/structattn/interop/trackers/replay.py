@@ -1,6 +1,5 @@
 """Replay the event log of a run into a tracker, and follow it while the run goes on."""
 
-import hashlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -8,7 +7,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from structattn.interop.trackers.trackers import MLflow, RunDescription, TensorBoard, Tracker, WeightsAndBiases
-from structattn.runs.folder import RunFolder, existing_run, flatten, settings_digest
+from structattn.runs.folder import RunFolder, existing_run, flatten
 from structattn.runs.logs import EventReader
 from structattn.support.errors import UsageError
 
@@ -95,9 +94,7 @@ def _numbers(event: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _description(folder: RunFolder, place: Path) -> RunDescription:
-    settings = folder.read_settings()
-    path = folder.path.resolve()
-    data = folder.read_card()["data"]["digest"]
-    identity = hashlib.sha256(f"{path}\n{settings_digest(settings)}\n{data}".encode()).hexdigest()
-    values = flatten(settings.model_dump(mode="json"))
-    return RunDescription(path.name, identity, values, folder.read_settings_text().decode(), place)
+    card = folder.read_card()
+    identity = card.get("id") or card["settings_digest"]  # older runs have no id
+    values = flatten(folder.read_settings().model_dump(mode="json"))
+    return RunDescription(folder.path.resolve().name, identity, values, folder.read_settings_text().decode(), place)

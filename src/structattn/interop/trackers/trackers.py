@@ -18,7 +18,7 @@ class RunDescription:
 
     Args:
         name: of the run folder.
-        identity: distinguishes it from all other runs: a digest of its path, settings and data.
+        identity: distinguishes it from all other runs, wherever it is and however far it is extended.
         settings: dotted path -> value.
         settings_text: the settings as YAML.
         place: the folder of the tracker's files.
