@@ -184,6 +184,26 @@ class SilentTracker(Tracker):
     pass
 
 
+@pytest.mark.parametrize("tracker", ["tensorboard", "mlflow", "wandb"])
+def test_a_full_disk_is_reported_with_the_path_and_without_a_traceback(run_dir, tmp_path, tracker):
+    """In a process of its own: threads and other processes of a library write, too."""
+    pytest.importorskip(tracker)
+    script = (
+        "import resource, sys; from structattn.cli.main import main; "
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (20, resource.RLIM_INFINITY)); "
+        "sys.argv[1:] = ['log', *sys.argv[1:]]; main()"
+    )
+    command = [sys.executable, "-c", script, run_dir, "--to", tracker, "--output", tmp_path / "place"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    for name in ("WANDB_MODE", "MLFLOW_TRACKING_URI"):
+        environment.pop(name, None)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    (line,) = done.stderr.splitlines()
+    assert done.returncode == 1
+    assert line.startswith(f"structattn: {tmp_path / 'place'}")
+    assert "File too large" in line
+
+
 def stored_records(content):
     """Yield the records of a file of Weights & Biases: parts with a header, in blocks of 32 KiB, as in LevelDB."""
     position, record = 7, b""

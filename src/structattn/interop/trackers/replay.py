@@ -6,6 +6,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
+from structattn.interop.disk_errors import naming_folder
 from structattn.interop.trackers.trackers import MLflow, RunDescription, TensorBoard, Tracker, WeightsAndBiases
 from structattn.runs.folder import RunFolder, existing_run, flatten
 from structattn.runs.logs import EventReader
@@ -43,11 +44,16 @@ def log_run(
         StructattnError: the folder is not a run folder.
         UsageError: there is no such tracker, or its library is not installed.
         DataError: the event log or the settings are damaged.
+        OSError: a file cannot be written.
     """
     if tracker not in TRACKERS:
         raise UsageError(f"tracker {tracker!r} is not one of {', '.join(TRACKERS)}")
-    folder = existing_run(run_dir)
-    opened = TRACKERS[tracker](_description(folder, place or run_dir / tracker))
+    folder, place = existing_run(run_dir), place or run_dir / tracker
+    with naming_folder(place):
+        return _replay(folder, TRACKERS[tracker](_description(folder, place)), follow, advance)
+
+
+def _replay(folder: RunFolder, opened: Tracker, follow: bool, advance: Callable[[int], object]) -> int:
     finished, count = False, 0
     try:
         seen = dict(opened.last_steps())
