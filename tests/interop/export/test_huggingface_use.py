@@ -318,3 +318,22 @@ def test_saved_models_come_back(exported, tmp_path, kind):
     features = found.features()
     found.tokenizer = tokenizer
     assert found.features() == features
+
+
+@pytest.mark.quick("left-gpt2", "right-gpt2")
+@torch.no_grad()
+@pytest.mark.parametrize("kind", ["gpt2", "gpt2, stack", "tied, learned"])
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_the_call_that_the_card_of_a_gpt2_names_gives_the_scores_of_the_run(exported, kind, side):
+    found = exported(kind)
+    card = (found.folder / "README.md").read_text()
+    code = card[card.rindex("```python") + len("```python") :].partition("```")[0]
+    lines = code.strip().splitlines()
+    inputs = found.tokenizer(found.texts(), padding=True, padding_side=side, return_tensors="pt")
+    scope = {"inputs": inputs, "model": found.load()}
+    exec(lines[0], scope)
+    found_scores = eval(lines[1], scope)
+    for text, row, mask in zip(found.texts(), found_scores, inputs["attention_mask"].bool(), strict=True):
+        ids = torch.tensor([found.tokenizer(text)["input_ids"]])
+        expected = found.run.model(ids).log_softmax(-1)[0]
+        torch.testing.assert_close(row[mask], expected, rtol=1e-5, atol=1e-5)
