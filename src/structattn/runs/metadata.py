@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from secrets import token_hex
 from typing import Any, Literal
 
 import torch
@@ -58,6 +59,7 @@ class _InitialWeights(Shape):
 
 class _Card(Shape):
     format_version: Literal[1]
+    id: str | None = None
     version: str
     task: str
     seed: int
@@ -107,6 +109,7 @@ def run_card(
     """
     return {
         "format_version": FORMAT_VERSION,
+        "id": token_hex(16),  # stays, where the run is moved or extended
         "version": __version__,
         "task": settings.task,
         "seed": settings.seed,

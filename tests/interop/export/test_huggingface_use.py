@@ -9,6 +9,7 @@ import pytest
 import torch
 from tests.interop.export.kinds import CAUSAL, MASKED, TRANSLATORS
 
+from structattn.decoding import greedy_search, start_continuation
 from structattn.interop.export.formats import export_run
 from structattn.support.special_tokens import BOS, CLASS_OFFSET
 
@@ -238,3 +239,101 @@ def test_the_meta_device(exported, kind):
     logits, expected = model(**on_meta).logits, loaded(**batch).logits
     assert logits.is_meta
     assert logits.shape == expected.shape
+
+
+def pipeline_of(found, model, **options):
+    task = {"Masked": "fill-mask", "Causal": "text-generation"}[found.auto.__name__.removeprefix("AutoModelFor")[:6]]
+    return found.library.pipeline(task, model=model, tokenizer=found.tokenizer, device="cpu", **options)
+
+
+@pytest.mark.quick("gpt2", "gpt2, stack", "superposition", "stack pointer")
+@pytest.mark.parametrize("kind", CAUSAL)
+def test_a_pipeline_continues_texts_as_the_run_does(exported, kind, caplog, recwarn):
+    found = exported(kind)
+    generate = pipeline_of(found, found.load())
+    prompts = [text for text in found.texts() if text]
+    caplog.clear()
+    found.library.utils.logging.enable_propagation()
+    results = generate(prompts, batch_size=2, do_sample=False, max_new_tokens=5)
+    assert [record.message for record in caplog.records] == []
+    assert [str(warning.message) for warning in recwarn] == []
+    run = found.run
+    for prompt, (result,) in zip(prompts, results, strict=True):
+        inputs = found.tokenizer([prompt], return_tensors="pt")["input_ids"]
+        (expected,) = greedy_search(run.model, start_continuation(run.model, inputs), 5)
+        texts = [run.prepared.tokenizer.decode(ids) for ids in (inputs[0], [*inputs[0].tolist(), *expected.text])]
+        continuation = texts[1].removeprefix(texts[0])
+        assert result["generated_text"] == prompt + continuation
+        (new,) = generate([prompt], return_full_text=False, do_sample=False, max_new_tokens=5)[0]
+        assert new["generated_text"] == continuation
+
+
+@pytest.mark.parametrize("kind", MASKED)
+def test_a_pipeline_fills_masks(exported, kind):
+    found = exported(kind)
+    text = next(text for text in found.texts() if "dog" in text.split()).replace("dog", "<mask>", 1)
+    results = pipeline_of(found, found.load())(text)
+    ids = found.tokenizer([text], return_tensors="pt")["input_ids"]
+    at = ids[0].tolist().index(found.tokenizer.mask_token_id)
+    logits = found.run.model(ids, torch.tensor([ids.shape[1]]))[0, at]
+    assert results[0]["token"] == int(logits.argmax()) + CLASS_OFFSET
+    assert results[0]["sequence"] == text.replace("<mask>", results[0]["token_str"])
+
+
+@pytest.mark.quick("right-gpt2", "left-superposition", "right-superposition", "left-translator")
+@torch.no_grad()
+@pytest.mark.parametrize("kind", [name for name in KINDS if name not in MASKED])
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_generation_from_padded_texts(exported, kind, side, caplog):
+    found = exported(kind)
+    model = found.load()
+    texts = found.texts()[0] if found.run.prepared.parallel_sides is not None else found.texts()
+    caplog.clear()
+    found.library.utils.logging.enable_propagation()
+    batch = found.tokenizer(texts, padding=True, padding_side=side, return_tensors="pt")
+    together = model.generate(**batch, do_sample=False, max_new_tokens=5)
+    warnings = [record.message for record in caplog.records]
+    if side == "right" and not is_own(model):
+        assert any("right-padding was detected" in message for message in warnings)
+        return
+    for text, row in zip(texts, together, strict=True):
+        alone = model.generate(**found.tokenizer([text], return_tensors="pt"), do_sample=False, max_new_tokens=5)[0]
+        left, right = (found.target_tokenizer.decode(each, skip_special_tokens=True) for each in (alone, row))
+        assert left == right
+
+
+@pytest.mark.quick(*QUICK)
+@torch.no_grad()
+@pytest.mark.parametrize("kind", KINDS)
+def test_saved_models_come_back(exported, tmp_path, kind):
+    found = exported(kind)
+    model, batch = found.load(), found.collator()(found.features())
+    expected = model(**batch).logits
+    model.save_pretrained(tmp_path / "saved")
+    found.tokenizer.save_pretrained(tmp_path / "saved")
+    again = found.auto.from_pretrained(tmp_path / "saved").eval()
+    assert type(again) is type(model)
+    assert torch.equal(again(**batch).logits, expected)
+    tokenizer = found.library.AutoTokenizer.from_pretrained(tmp_path / "saved")
+    features = found.features()
+    found.tokenizer = tokenizer
+    assert found.features() == features
+
+
+@pytest.mark.quick("left-gpt2", "right-gpt2")
+@torch.no_grad()
+@pytest.mark.parametrize("kind", ["gpt2", "gpt2, stack", "tied, learned"])
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_the_call_that_the_card_of_a_gpt2_names_gives_the_scores_of_the_run(exported, kind, side):
+    found = exported(kind)
+    card = (found.folder / "README.md").read_text()
+    code = card[card.rindex("```python") + len("```python") :].partition("```")[0]
+    lines = code.strip().splitlines()
+    inputs = found.tokenizer(found.texts(), padding=True, padding_side=side, return_tensors="pt")
+    scope = {"inputs": inputs, "model": found.load()}
+    exec(lines[0], scope)
+    found_scores = eval(lines[1], scope)
+    for text, row, mask in zip(found.texts(), found_scores, inputs["attention_mask"].bool(), strict=True):
+        ids = torch.tensor([found.tokenizer(text)["input_ids"]])
+        expected = found.run.model(ids).log_softmax(-1)[0]
+        torch.testing.assert_close(row[mask], expected, rtol=1e-5, atol=1e-5)

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from structattn.interop.trackers import log_run, replay
+from structattn.interop.trackers.trackers import Tracker
 from structattn.runs.folder import RunFolder
 from structattn.runs.logs import EventReader, events_of
 from structattn.settings.run import resolve_settings
@@ -151,6 +152,56 @@ def test_mlflow_keeps_a_run_and_adds_what_is_new(settings, tmp_path, monkeypatch
     for tag, values in expected_scalars(run_dir).items():
         history = [(each.step, each.value) for each in client.get_metric_history(found.info.run_id, tag)]
         assert sorted(history) == values
+
+
+def test_a_run_that_is_moved_and_extended_stays_one_run_of_mlflow(settings, tmp_path, monkeypatch):
+    mlflow = pytest.importorskip("mlflow", reason="mlflow is not installed; pip install 'structattn[mlflow]'")
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    train(resolve_settings(settings(max_updates=4)), tmp_path / "run")
+    count = log_run(tmp_path / "run", "mlflow", tmp_path / "place")
+    (tmp_path / "run").rename(tmp_path / "moved")
+    train(None, tmp_path / "moved", resume=True, limits={"max_updates": 8})
+    assert log_run(tmp_path / "moved", "mlflow", tmp_path / "place") > 0
+    train(resolve_settings(settings(max_updates=4)), tmp_path / "run")
+    assert log_run(tmp_path / "run", "mlflow", tmp_path / "place") == count
+    client = mlflow.MlflowClient(tracking_uri=(tmp_path / "place").as_uri())
+    runs = client.search_runs([client.get_experiment_by_name("structattn").experiment_id])
+    assert sorted(run.data.tags["structattn.last.train"] for run in runs) == ["4", "8"]
+
+
+def test_a_run_that_is_moved_and_extended_keeps_its_identifier_in_weights_and_biases(settings, tmp_path, monkeypatch):
+    opened = []
+    monkeypatch.setattr(replay, "TRACKERS", {"wandb": lambda run: opened.append(run.identity) or SilentTracker()})
+    train(resolve_settings(settings(max_updates=4)), tmp_path / "run")
+    log_run(tmp_path / "run", "wandb")
+    (tmp_path / "run").rename(tmp_path / "moved")
+    train(None, tmp_path / "moved", resume=True, limits={"max_updates": 8})
+    log_run(tmp_path / "moved", "wandb")
+    assert len(set(opened)) == 1
+
+
+class SilentTracker(Tracker):
+    pass
+
+
+@pytest.mark.parametrize("tracker", ["tensorboard", "mlflow", "wandb"])
+def test_a_full_disk_is_reported_with_the_path_and_without_a_traceback(run_dir, tmp_path, tracker):
+    """In a process of its own: threads and other processes of a library write, too."""
+    pytest.importorskip(tracker)
+    script = (
+        "import resource, sys; from structattn.cli.main import main; "
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (20, resource.RLIM_INFINITY)); "
+        "sys.argv[1:] = ['log', *sys.argv[1:]]; main()"
+    )
+    command = [sys.executable, "-c", script, run_dir, "--to", tracker, "--output", tmp_path / "place"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    for name in ("WANDB_MODE", "MLFLOW_TRACKING_URI"):
+        environment.pop(name, None)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    (line,) = done.stderr.splitlines()
+    assert done.returncode == 1
+    assert line.startswith(f"structattn: {tmp_path / 'place'}")
+    assert "File too large" in line
 
 
 def stored_records(content):

@@ -1,10 +1,12 @@
 """The formats of export by name."""
 
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+from structattn.interop.disk_errors import naming_folder
 from structattn.interop.export.card import CARD_NAME, model_card
 from structattn.interop.export.ctranslate2 import export_ctranslate2
 from structattn.interop.export.huggingface import export_huggingface
@@ -40,12 +42,16 @@ def export_run(run: TrainedRun, form: str, folder: Path, license_name: str = "un
     Raises:
         UsageError: there is no such format, the folder is not empty, the run cannot be exported to it, or a library is
             not installed.
+        OSError: a file cannot be written; it is named as in the new folder.
     """
     if form not in FORMATS:
         raise UsageError(f"format {form!r} is not one of {', '.join(FORMATS)}")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"{folder}: exists; expected a new or empty folder")
     create_folder(folder.absolute().parent)
-    with write_folder_atomically(folder) as temporary:
+    with ExitStack() as stack:
+        stack.enter_context(naming_folder(folder))
+        temporary = stack.enter_context(write_folder_atomically(folder))
+        stack.enter_context(naming_folder(folder, temporary))
         usage = FORMATS[form](run, temporary)
         write_unflushed(temporary / CARD_NAME, model_card(run, license_name, usage))

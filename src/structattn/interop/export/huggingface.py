@@ -1,7 +1,7 @@
 """Export as a folder of Hugging Face, which loads without code of its own."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from structattn.interop.export.input_form import input_form, require_own_tables
 from structattn.interop.export.tokenizer import TARGET_TOKENIZER, write_tokenizers
@@ -54,11 +54,23 @@ def _usage(run: TrainedRun, class_name: str) -> str:
     )
 
 
+_GPT2_NOTE: Final = """Some probability is left for `<pad>` and `<bos>`, which are never predicted, and positions count
+padding. Log-probabilities of the run, under padding at either side:
+
+```python
+positions = (inputs["attention_mask"].cumsum(1) - 1).clamp(min=0)
+model(**inputs, position_ids=positions).logits[..., 2:].log_softmax(-1)  # column c stands for id c + 2
+```"""
+
+
 def _notes(class_name: str) -> list[str]:
+    notes = []
     if class_name.startswith(("Structattn", "Stack")):
         code = "`trust_remote_code=True` runs the one line of `modeling_structattn.py`, which imports structattn"
-        return ["", f"{code}; after `import structattn.interop.huggingface` it is not needed."]
-    return []
+        notes = ["", f"{code}; after `import structattn.interop.huggingface` it is not needed."]
+    if class_name.endswith("GPT2LMHeadModel"):
+        notes += ["", _GPT2_NOTE]
+    return notes
 
 
 def _generation(decoder: str) -> list[str]:

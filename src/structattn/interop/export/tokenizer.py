@@ -28,7 +28,11 @@ _ANY_CHARACTER: Final = r"[\s\S]"
 
 
 def make_tokenizer(
-    text: TextTokenizer, before: Sequence[int], after: Sequence[int], examples: Sequence[Sequence[int]] = ()
+    text: TextTokenizer,
+    before: Sequence[int],
+    after: Sequence[int],
+    examples: Sequence[Sequence[int]] = (),
+    continued: bool = False,
 ) -> Any:
     """Return a ``tokenizers.Tokenizer`` with our ids.
 
@@ -37,6 +41,7 @@ def make_tokenizer(
         before: ids put before each text, such as that of ``<bos>``.
         after: ids put after each text.
         examples: ids of lines of the data, on which both tokenizers are compared.
+        continued: whether tokens are decoded that continue a text: words begin with a space, the first one, too.
 
     Raises:
         UsageError: the library cannot encode like this tokenizer, or is not installed; the message says why.
@@ -48,8 +53,21 @@ def make_tokenizer(
     if not isinstance(text.tokenizer, PretrainedTokenizer):
         found.add_special_tokens([_special(tokenizers, symbol) for symbol in CONTROL_SYMBOLS])
     found.post_processor = _template(tokenizers, found, before, after)
+    if continued:
+        found.decoder = _continuation(tokenizers, text.tokenizer, found.decoder)
     _compare(found, text, examples)
     return found
+
+
+def _continuation(tokenizers: Any, tokenizer: Any, decoder: Any) -> Any:
+    """Return a decoder that leaves the space before the first word: pipelines decode what continues a text alone."""
+    first = tokenizers.decoders.Replace(tokenizers.Regex("^"), " ")
+    if isinstance(tokenizer, SymbolTokenizer) and tokenizer.level == "word":
+        return first
+    if isinstance(tokenizer, SubwordTokenizer) and isinstance(tokenizer.model, BytePairEncoding):
+        decoders = {"end": tokenizers.decoders.Sequence([decoder, first]), "start": tokenizers.decoders.Fuse()}
+        return decoders.get(tokenizer.model.marker, decoder)
+    return decoder
 
 
 def _template(tokenizers: Any, found: Any, before: Sequence[int], after: Sequence[int]) -> Any:
@@ -152,7 +170,7 @@ def _compare(found: Any, text: TextTokenizer, examples: Sequence[Sequence[int]])
     for ids in examples:
         line = text.decode(ids)
         theirs = found.encode(line, add_special_tokens=False).ids
-        if UNK not in ids and (theirs != text.encode(line) or found.decode(theirs) != line):
+        if UNK not in ids and (theirs != text.encode(line) or found.decode(theirs).removeprefix(" ") != line):
             raise UsageError(f"tokenizer: tokenizer.json would not encode {line!r:.60} like the run does")
 
 
@@ -189,7 +207,8 @@ def _examples(run: TrainedRun, text: TextTokenizer) -> Sequence[Sequence[int]]:
 
 def _write_tokenizer(run: TrainedRun, text: TextTokenizer, folder: Path, padding_side: str) -> None:
     form = input_form(run)
-    found = make_tokenizer(text, form.before, form.after, _examples(run, text))
+    continued = run.prepared.parallel_sides is None and not run.settings.task.startswith("masked")
+    found = make_tokenizer(text, form.before, form.after, _examples(run, text), continued)
     pad, bos, eos = [found.id_to_token(index) for index in range(len(CONTROL_SYMBOLS))]
     config: dict[str, Any] = {
         "tokenizer_class": "PreTrainedTokenizerFast",

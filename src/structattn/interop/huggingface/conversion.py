@@ -102,7 +102,7 @@ def _norm(name: str, norm: Any) -> dict[str, Tensor]:
     return {f"{name}.{part}": getattr(norm, part) for part in ("weight", "bias")}
 
 
-MAX_NEW_TOKENS: Final = 512  # that ``generate`` adds by default, where the model has no maximum
+MAX_NEW_TOKENS: Final = 512  # that ``generate`` adds by default; half of the positions of shorter models
 
 
 def transformers_model(
@@ -156,8 +156,7 @@ def save_as_transformers(
             bos_token_id=start,
             eos_token_id=EOS,
             decoder_start_token_id=BOS if converted.config.is_encoder_decoder else None,
-            max_length=maximum,
-            max_new_tokens=MAX_NEW_TOKENS if maximum is None else None,
+            max_new_tokens=min(MAX_NEW_TOKENS, max(1, (maximum or 2 * MAX_NEW_TOKENS) // 2)),
             suppress_tokens=None if ours else list(range(CLASS_OFFSET)),
             use_cache=not ours,
         )

@@ -1,14 +1,14 @@
 """Replay the event log of a run into a tracker, and follow it while the run goes on."""
 
-import hashlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
+from structattn.interop.disk_errors import naming_folder
 from structattn.interop.trackers.trackers import MLflow, RunDescription, TensorBoard, Tracker, WeightsAndBiases
-from structattn.runs.folder import RunFolder, existing_run, flatten, settings_digest
+from structattn.runs.folder import RunFolder, existing_run, flatten
 from structattn.runs.logs import EventReader
 from structattn.support.errors import UsageError
 
@@ -44,11 +44,16 @@ def log_run(
         StructattnError: the folder is not a run folder.
         UsageError: there is no such tracker, or its library is not installed.
         DataError: the event log or the settings are damaged.
+        OSError: a file cannot be written.
     """
     if tracker not in TRACKERS:
         raise UsageError(f"tracker {tracker!r} is not one of {', '.join(TRACKERS)}")
-    folder = existing_run(run_dir)
-    opened = TRACKERS[tracker](_description(folder, place or run_dir / tracker))
+    folder, place = existing_run(run_dir), place or run_dir / tracker
+    with naming_folder(place):
+        return _replay(folder, TRACKERS[tracker](_description(folder, place)), follow, advance)
+
+
+def _replay(folder: RunFolder, opened: Tracker, follow: bool, advance: Callable[[int], object]) -> int:
     finished, count = False, 0
     try:
         seen = dict(opened.last_steps())
@@ -95,9 +100,7 @@ def _numbers(event: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _description(folder: RunFolder, place: Path) -> RunDescription:
-    settings = folder.read_settings()
-    path = folder.path.resolve()
-    data = folder.read_card()["data"]["digest"]
-    identity = hashlib.sha256(f"{path}\n{settings_digest(settings)}\n{data}".encode()).hexdigest()
-    values = flatten(settings.model_dump(mode="json"))
-    return RunDescription(path.name, identity, values, folder.read_settings_text().decode(), place)
+    card = folder.read_card()
+    identity = card.get("id") or card["settings_digest"]  # older runs have no id
+    values = flatten(folder.read_settings().model_dump(mode="json"))
+    return RunDescription(folder.path.resolve().name, identity, values, folder.read_settings_text().decode(), place)

@@ -1,5 +1,6 @@
 """The trackers: what a replay needs of one, and TensorBoard, MLflow and Weights & Biases."""
 
+import logging
 import os
 import time
 from collections.abc import Mapping
@@ -8,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from structattn.support.files import create_folder_unflushed, remove_leftover_folder
+from structattn.support.files import create_folder_unflushed, open_unflushed, remove_leftover_folder
 from structattn.support.imports import require_modules
 
 
@@ -18,7 +19,7 @@ class RunDescription:
 
     Args:
         name: of the run folder.
-        identity: distinguishes it from all other runs: a digest of its path, settings and data.
+        identity: distinguishes it from all other runs, wherever it is and however far it is extended.
         settings: dotted path -> value.
         settings_text: the settings as YAML.
         place: the folder of the tracker's files.
@@ -116,15 +117,18 @@ class TensorBoard(Tracker):
         require_modules("tensorboard", "tensorboard")
         remove_leftover_folder(run.place)
         create_folder_unflushed(run.place)
-        library: Any = import_module("torch.utils.tensorboard")
-        self._writer = library.SummaryWriter(str(run.place))
+        self._events: Any = import_module("tensorboard.compat.proto.event_pb2")
+        self._summaries: Any = import_module("torch.utils.tensorboard.summary")
+        writers: Any = import_module("tensorboard.summary.writer.record_writer")  # that of torch writes in a thread
+        self._writer = writers.RecordWriter(open_unflushed(run.place / f"events.out.tfevents.{int(time.time())}"))
+        self._add(file_version="brain.Event:2")
         indented = "".join(f"    {line}\n" for line in run.settings_text.splitlines())
-        self._writer.add_text("settings", indented, 0)
+        self._add(step=0, summary=self._summaries.text("settings", indented))
 
     def log(self, kind: str, step: int, values: Mapping[str, float]) -> None:
         """Add scalars."""
         for name, value in values.items():
-            self._writer.add_scalar(f"{kind}/{name}", value, step)
+            self._add(step=step, summary=self._summaries.scalar(f"{kind}/{name}", value))
 
     def flush(self) -> None:
         """Write the scalars to the file."""
@@ -133,6 +137,9 @@ class TensorBoard(Tracker):
     def close(self, finished: bool) -> None:
         """Close the file."""
         self._writer.close()
+
+    def _add(self, **fields: Any) -> None:
+        self._writer.write(self._events.Event(wall_time=time.time(), **fields).SerializeToString())
 
 
 class WeightsAndBiases(Tracker):
@@ -145,6 +152,7 @@ class WeightsAndBiases(Tracker):
     def __init__(self, run: RunDescription) -> None:
         require_modules("wandb", "wandb")
         create_folder_unflushed(run.place)
+        logging.raiseExceptions = False  # the library's own log may not fit on the disk, either
         self._library: Any = import_module("wandb")
         self._run = self._library.init(
             project=os.environ.get("WANDB_PROJECT", "structattn"),
@@ -165,3 +173,4 @@ class WeightsAndBiases(Tracker):
         """Finish the run, and wait until its file is written; other runs of this process are finished, too."""
         self._run.finish()
         self._library.teardown()  # `finish` returns before the library's service has written the file
+        logging.raiseExceptions = True
