@@ -11,7 +11,7 @@ from structattn.interop.export.onnx import export_onnx
 from structattn.interop.export.safetensors import export_safetensors
 from structattn.loading.trained_run import TrainedRun
 from structattn.support.errors import UsageError
-from structattn.support.files import create_folder, write_folder_atomically
+from structattn.support.files import create_folder, is_empty_folder, write_folder_atomically
 
 FORMATS: Final[Mapping[str, Callable[[TrainedRun, Path, str], None]]] = MappingProxyType(
     {
@@ -39,7 +39,7 @@ def export_run(run: TrainedRun, form: str, folder: Path, license_name: str = "un
     """
     if form not in FORMATS:
         raise UsageError(f"format {form!r} is not one of {', '.join(FORMATS)}")
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if folder.exists() and not (folder.is_dir() and is_empty_folder(folder)):
         raise UsageError(f"{folder}: exists; expected a new or empty folder")
     create_folder(folder.absolute().parent)
     with write_folder_atomically(folder) as temporary:
