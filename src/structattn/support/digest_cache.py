@@ -1,9 +1,9 @@
 """Digests of large files, remembered so that a file that has not changed since is not read again.
 
 The cache confirms digests only: a file counts as unchanged if it has the device, inode, size, modification time and
-status change time (in nanoseconds) that it had when its digest was computed. The system sets the status change time at every write, and
-programs cannot set it back. The environment variable ``STRUCTATTN_DIGEST_CACHE`` names the folder of the cache; if it
-is empty there is none, and every file is read.
+status change time (in nanoseconds) that it had when its digest was computed. The system sets the status change time at
+every write, and programs cannot set it back. The environment variable ``STRUCTATTN_DIGEST_CACHE`` names the folder of
+the cache; if it is empty there is none, and every file is read.
 """
 
 import os
