@@ -1,5 +1,6 @@
 """Atomic files and folders, locks that end with their owner, and seeds as pure functions."""
 
+import errno
 import os
 import shutil
 import subprocess
@@ -240,3 +241,23 @@ def test_what_a_killed_process_left_incomplete_is_removed(tmp_path):
     (tmp_path / ".place.01234567.incomplete.lock").write_text("")
     assert is_empty_folder(tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+def full_disk(kind, folder):
+    """Raise what a library raises when the disk is full."""
+    if kind == "library":
+        raise RuntimeError("Error while serializing: I/O error: No space left on device (os error 28)")
+    raise OSError(errno.ENOSPC, "No space left on device", str(folder / "model") if kind == "named" else None)
+
+
+@pytest.mark.parametrize("kind", ["named", "unnamed", "library"])
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_full_disk_names_the_folder_that_was_to_be_written(tmp_path, kind, exists):
+    target = tmp_path / "target"
+    if exists:
+        target.mkdir()
+    with pytest.raises(OSError, match="No space left on device") as caught, write_folder_atomically(target) as folder:
+        full_disk(kind, folder)
+    assert caught.value.filename == str(target)
+    assert caught.value.errno == errno.ENOSPC
+    assert [path.name for path in tmp_path.rglob("*")] == ["target"] * exists

@@ -20,7 +20,7 @@ from typing import BinaryIO, Final
 
 from filelock import FileLock, Timeout
 
-from structattn.support.errors import LockedError
+from structattn.support.errors import DISK_FULL, LockedError
 from structattn.support.reading import READ_ONLY, open_regular
 
 
@@ -164,12 +164,16 @@ def write_folder_atomically(path: Path, previous: Path | None = None) -> Iterato
 
     Yields:
         An empty temporary folder. On success it is flushed and renamed to ``path``, on failure removed.
+
+    Raises:
+        OSError: the disk is full, or the like; it names ``path`` rather than the temporary folder, whatever library
+            has written.
     """
     if previous is None and path.is_dir():
-        with _filled(path.resolve()) as temporary:
+        with _naming_target(path), _filled(path.resolve()) as temporary:
             yield temporary
         return
-    with _incomplete_folder(path) as temporary:
+    with _naming_target(path), _incomplete_folder(path) as temporary:
         yield temporary
         _flush_tree(temporary)
         if previous is not None and path.exists():
@@ -178,6 +182,22 @@ def write_folder_atomically(path: Path, previous: Path | None = None) -> Iterato
         flush_to_disk(path.parent)
     if previous is not None and previous.exists():
         shutil.rmtree(previous)
+
+
+@contextmanager
+def _naming_target(path: Path) -> Iterator[None]:
+    """Name a folder in errors about a file in its temporary folder, and in those of libraries about a full disk."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None or _INCOMPLETE in str(error.filename):
+            error.filename = str(path)
+        raise
+    except Exception as error:
+        number = next((number for number in DISK_FULL if os.strerror(number) in str(error)), None)
+        if number is None:
+            raise
+        raise OSError(number, os.strerror(number), str(path)) from error
 
 
 def _flush_tree(path: Path) -> None:
