@@ -170,10 +170,10 @@ def write_folder_atomically(path: Path, previous: Path | None = None) -> Iterato
             has written.
     """
     if previous is None and path.is_dir():
-        with _naming_target(path), _filled(path.resolve()) as temporary:
+        with naming_target(path), _filled(path.resolve()) as temporary:
             yield temporary
         return
-    with _naming_target(path), _incomplete_folder(path) as temporary:
+    with naming_target(path), _incomplete_folder(path) as temporary:
         yield temporary
         _flush_tree(temporary)
         if previous is not None and path.exists():
@@ -185,8 +185,12 @@ def write_folder_atomically(path: Path, previous: Path | None = None) -> Iterato
 
 
 @contextmanager
-def _naming_target(path: Path) -> Iterator[None]:
-    """Name a folder in errors about a file in its temporary folder, and in those of libraries about a full disk."""
+def naming_target(path: Path) -> Iterator[None]:
+    """Name a folder in errors about a file in its temporary folder, and in those of libraries about a full disk.
+
+    Raises:
+        OSError: for the error of a library that says so in its message alone.
+    """
     try:
         yield
     except OSError as error:

@@ -220,3 +220,33 @@ def test_other_folders_and_names_are_refused(run_dir, tmp_path, monkeypatch):
         UsageError, match=r"tensorboard is not installed; pip install '(tensorboard>=|structattn\[tensorboard\])"
     ):
         log_run(run_dir, "tensorboard", Path(tmp_path / "board"))
+
+
+class FullDisk:
+    """A tracker whose thread and whose call fail as TensorBoard's and MLflow's do on a full disk."""
+
+    def __init__(self, run):
+        pass
+
+    def last_steps(self):
+        return {}
+
+    def log(self, kind, step, values):
+        thread = threading.Thread(target=self._write)
+        thread.start()
+        thread.join()
+        raise RuntimeError("[Errno 28] No space left on device")
+
+    def _write(self):
+        raise OSError(28, "No space left on device")
+
+    def close(self, finished):
+        pass
+
+
+def test_a_full_disk_is_reported_once_with_the_folder(run_dir, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(replay, "TRACKERS", {"full": FullDisk})
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        log_run(run_dir, "full", tmp_path / "place")
+    assert caught.value.filename == str(tmp_path / "place")
+    assert capsys.readouterr().err == ""

@@ -1,8 +1,11 @@
 """Replay the event log of a run into a tracker, and follow it while the run goes on."""
 
 import hashlib
+import logging
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -11,6 +14,7 @@ from structattn.interop.trackers.trackers import MLflow, RunDescription, TensorB
 from structattn.runs.folder import RunFolder, existing_run, flatten, settings_digest
 from structattn.runs.logs import EventReader
 from structattn.support.errors import UsageError
+from structattn.support.files import naming_target
 
 TRACKERS: Final[Mapping[str, Callable[[RunDescription], Tracker]]] = MappingProxyType(
     {"tensorboard": TensorBoard, "mlflow": MLflow, "wandb": WeightsAndBiases}
@@ -44,11 +48,32 @@ def log_run(
         StructattnError: the folder is not a run folder.
         UsageError: there is no such tracker, or its library is not installed.
         DataError: the event log or the settings are damaged.
+        OSError: the disk is full, or the like.
     """
     if tracker not in TRACKERS:
         raise UsageError(f"tracker {tracker!r} is not one of {', '.join(TRACKERS)}")
     folder = existing_run(run_dir)
-    opened = TRACKERS[tracker](_description(folder, place or run_dir / tracker))
+    description = _description(folder, place or run_dir / tracker)
+    with naming_target(description.place), _errors_reported_once():
+        return _replay(folder, TRACKERS[tracker](description), follow, advance)
+
+
+@contextmanager
+def _errors_reported_once() -> Iterator[None]:
+    """Keep the threads and the loggers of trackers from printing the error that ends the replay."""
+    hook, logs = threading.excepthook, logging.raiseExceptions
+    threading.excepthook = lambda error: None if isinstance(error.exc_value, OSError) else hook(error)
+    logging.raiseExceptions = False
+    try:
+        yield
+    finally:
+        for thread in threading.enumerate():
+            if type(thread).__module__.startswith("tensorboard"):
+                thread.join(timeout=1)  # after an error it is about to end
+        threading.excepthook, logging.raiseExceptions = hook, logs
+
+
+def _replay(folder: RunFolder, opened: Tracker, follow: bool, advance: Callable[[int], object]) -> int:
     finished, count = False, 0
     try:
         seen = dict(opened.last_steps())
