@@ -4,15 +4,16 @@ import os
 
 import pytest
 
-from structattn.support import files
-from structattn.support.files import VARIABLE, cached_sha256, sha256_of_file
+from structattn.support import digest_cache
+from structattn.support.digest_cache import VARIABLE, cached_sha256
+from structattn.support.files import sha256_of_file
 
 
 @pytest.fixture
 def file(tmp_path, monkeypatch):
     monkeypatch.setenv(VARIABLE, str(tmp_path / "cache"))
-    monkeypatch.setattr(files, "SMALLEST", 1)
-    monkeypatch.setattr(files, "SETTLED", -1.0)
+    monkeypatch.setattr(digest_cache, "SMALLEST", 1)
+    monkeypatch.setattr(digest_cache, "SETTLED", -1.0)
     path = tmp_path / "tokens.bin"
     path.write_bytes(b"abc")
     return path
@@ -23,7 +24,7 @@ def reads(monkeypatch):
     """The paths of the files that were read."""
     found = []
     monkeypatch.setattr(
-        files, "sha256_of_file", lambda path, limit=None: found.append(path) or sha256_of_file(path, limit)
+        digest_cache, "sha256_of_file", lambda path, limit=None: found.append(path) or sha256_of_file(path, limit)
     )
     return found
 
@@ -55,7 +56,7 @@ def test_the_cache_confirms_but_never_refutes(file, reads):
 
 @pytest.mark.parametrize(("name", "value"), [("SMALLEST", 4), ("SETTLED", 3600.0)])
 def test_small_and_recently_changed_files_are_always_read(file, reads, monkeypatch, name, value):
-    monkeypatch.setattr(files, name, value)
+    monkeypatch.setattr(digest_cache, name, value)
     for _ in range(2):
         cached_sha256(file, sha256_of_file(file))
     assert len(reads) == 2

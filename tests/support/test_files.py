@@ -1,5 +1,6 @@
 """Atomic files and folders, locks that end with their owner, and seeds as pure functions."""
 
+import errno
 import os
 import shutil
 import subprocess
@@ -13,6 +14,7 @@ from structattn.support.files import (
     create_folder,
     exclusive_lock,
     flush_to_disk,
+    is_empty_folder,
     let_others_read,
     remove_abandoned_folders,
     sha256_of_file,
@@ -200,3 +202,62 @@ def test_the_umask_holds_for_files_and_folders(tmp_path, umask, file_mode, folde
     for path, mode in modes.items():
         assert mode == (folder_mode if (tmp_path / path).is_dir() else file_mode), path
     assert len(modes) == 7
+
+
+@pytest.mark.parametrize("given", [".", "link", "empty"])
+def test_an_empty_folder_is_written_into_itself(tmp_path, monkeypatch, given):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "link").symlink_to("empty")
+    before = (tmp_path / "empty").stat().st_ino
+    monkeypatch.chdir(tmp_path / "empty" if given == "." else tmp_path)
+    with write_folder_atomically(Path(given)) as folder:
+        (folder / "inner").mkdir()
+        (folder / "inner" / "one").write_text("1")
+        (folder / ".two").write_text("2")
+    assert (tmp_path / "empty").stat().st_ino == before
+    assert {str(path.relative_to(tmp_path)) for path in (tmp_path / "empty").rglob("*")} == {
+        "empty/inner",
+        "empty/inner/one",
+        "empty/.two",
+    }
+    assert {path.name for path in tmp_path.iterdir()} == {"empty", "link"}
+
+
+@pytest.mark.parametrize("moved", range(3))
+def test_a_folder_that_a_killed_process_has_begun_to_fill_is_completed(tmp_path, moved):
+    """Killed after some of the content was moved to its place, and before that."""
+    complete = tmp_path / ".place.01234567.complete"
+    complete.mkdir()
+    for number in range(2):
+        ((tmp_path if number < moved else complete) / f"{number}").write_text("text")
+    (tmp_path / ".place.01234567.incomplete.lock").write_text("")
+    assert not is_empty_folder(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"0", "1"}
+
+
+def test_what_a_killed_process_left_incomplete_is_removed(tmp_path):
+    (tmp_path / ".place.01234567.incomplete").mkdir()
+    (tmp_path / ".place.01234567.incomplete" / "one").write_text("text")
+    (tmp_path / ".place.01234567.incomplete.lock").write_text("")
+    assert is_empty_folder(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def full_disk(kind, folder):
+    """Raise what a library raises when the disk is full."""
+    if kind == "library":
+        raise RuntimeError("Error while serializing: I/O error: No space left on device (os error 28)")
+    raise OSError(errno.ENOSPC, "No space left on device", str(folder / "model") if kind == "named" else None)
+
+
+@pytest.mark.parametrize("kind", ["named", "unnamed", "library"])
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_full_disk_names_the_folder_that_was_to_be_written(tmp_path, kind, exists):
+    target = tmp_path / "target"
+    if exists:
+        target.mkdir()
+    with pytest.raises(OSError, match="No space left on device") as caught, write_folder_atomically(target) as folder:
+        full_disk(kind, folder)
+    assert caught.value.filename == str(target)
+    assert caught.value.errno == errno.ENOSPC
+    assert [path.name for path in tmp_path.rglob("*")] == ["target"] * exists

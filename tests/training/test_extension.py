@@ -1,6 +1,8 @@
 """A run that is extended is the run that had the new limits from the start, or a warning says what differs."""
 
+import errno
 import json
+import os
 import shutil
 
 import pytest
@@ -151,3 +153,17 @@ def test_another_learning_rate_points_to_a_new_run_with_the_weights(settings_for
     train(settings_for(max_updates=4), tmp_path / "run")
     with pytest.raises(CheckpointError, match=r"learning_rate was .*; `train --from .*run` starts a new one with"):
         train(settings_for(max_updates=4, optimizer={"learning_rate": 0.5}), tmp_path / "run", resume=True)
+
+
+def test_resuming_a_finished_run_on_a_read_only_disk_does_nothing(settings_for, tmp_path, monkeypatch):
+    train(settings_for(max_updates=4), tmp_path / "run")
+
+    def read_only(*arguments, **options):
+        raise OSError(errno.EROFS, "Read-only file system", str(tmp_path / "run" / "lock"))
+
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
+    monkeypatch.setattr("structattn.training.run_training.exclusive_lock", read_only)
+    monkeypatch.setattr("structattn.training.run_training.create_folder", lambda path: None)
+    assert train(None, tmp_path / "run", resume=True).already_finished
+    with pytest.raises(OSError, match="Read-only"):
+        train(None, tmp_path / "run", resume=True, limits={"max_updates": 6})

@@ -1,9 +1,11 @@
 import json
+import re
 
 import pytest
 
 from structattn.runs import logs as timing_module
 from structattn.runs.logs import Timing
+from structattn.training.run_training import train
 
 
 @pytest.fixture
@@ -40,3 +42,10 @@ def test_rates_are_logged_every_ten_seconds(tmp_path, clock):
     rates = lines(tmp_path / "timing.jsonl")
     assert [line["update"] for line in rates] == [20, 40, 60]
     assert {(line["updates_per_second"], line["tokens_per_second"]) for line in rates} == {(2.0, 60.0)}
+
+
+def test_a_run_with_a_limited_time_shows_the_time(small_settings, tmp_path, capsys):
+    train(small_settings(max_minutes=5, max_epochs=2), tmp_path / "run")
+    shown = capsys.readouterr().err
+    assert re.search(r"^training: \d+ updates, 0\.\d of 5 min, .*validation in epoch 2", shown, re.MULTILINE)
+    assert re.search(r"training: \d+ of", shown) is None

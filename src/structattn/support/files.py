@@ -1,13 +1,7 @@
-"""Every write of the package: atomic files and folders that a power loss cannot take back, locks, and file digests.
+"""Every write of the package: atomic files and folders that a power loss cannot take back, and locks.
 
 The data of a file are safe once the file is flushed, its name once its folder is. What is not flushed may be lost, in
 any order: a rename may survive without the data of the file.
-
-Digests of large files are remembered, so that a file that has not changed since is not read again. The cache confirms
-digests only: a file counts as unchanged if it has the device, inode, size, modification time and status change time (in
-nanoseconds) that it had when its digest was computed. The system sets the status change time at every write, and
-programs cannot set it back. The environment variable ``STRUCTATTN_DIGEST_CACHE`` names the folder of the cache; if it
-is empty there is none, and every file is read.
 """
 
 import hashlib
@@ -16,7 +10,6 @@ import re
 import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from errno import EAGAIN
@@ -27,8 +20,8 @@ from typing import BinaryIO, Final
 
 from filelock import FileLock, Timeout
 
-from structattn.support.errors import LockedError
-from structattn.support.reading import READ_ONLY, open_regular, read_bytes
+from structattn.support.errors import DISK_FULL, LockedError
+from structattn.support.reading import READ_ONLY, open_regular
 
 
 @contextmanager
@@ -89,6 +82,8 @@ _LOCK: Final = ".lock"
 _ATTEMPTS: Final = 100
 _INCOMPLETE: Final = ".incomplete"
 """The end of the names of folders that are being written."""
+_COMPLETE: Final = ".complete"
+"""The end of the names of folders whose content is being moved to the folder that they are in."""
 
 
 def flush_to_disk(path: Path) -> None:
@@ -163,24 +158,89 @@ def write_folder_atomically(path: Path, previous: Path | None = None) -> Iterato
     """Write a folder atomically. When the context ends without an error, the folder is on disk.
 
     Args:
-        path: the folder; must not exist, or be empty, unless ``previous`` is given. Its parent must exist.
+        path: the folder; must not exist, or be empty, unless ``previous`` is given. Its parent must exist. An empty
+            one, which may be the working directory, a link or a mount point, stays and gets the content.
         previous: an existing folder at ``path`` has this name until the new one is on disk; then it is removed.
 
     Yields:
         An empty temporary folder. On success it is flushed and renamed to ``path``, on failure removed.
+
+    Raises:
+        OSError: the disk is full, or the like; it names ``path`` rather than the temporary folder, whatever library
+            has written.
     """
-    with _incomplete_folder(path) as temporary:
+    if previous is None and path.is_dir():
+        with naming_target(path), _filled(path.resolve()) as temporary:
+            yield temporary
+        return
+    with naming_target(path), _incomplete_folder(path) as temporary:
         yield temporary
-        for folder, _, names in os.walk(temporary):
-            for name in names:
-                flush_to_disk(Path(folder, name))
-            flush_to_disk(Path(folder))
+        _flush_tree(temporary)
         if previous is not None and path.exists():
             path.rename(previous)
         temporary.rename(path)
         flush_to_disk(path.parent)
     if previous is not None and previous.exists():
         shutil.rmtree(previous)
+
+
+@contextmanager
+def naming_target(path: Path) -> Iterator[None]:
+    """Name a folder in errors about a file in its temporary folder, and in those of libraries about a full disk.
+
+    Raises:
+        OSError: for the error of a library that says so in its message alone.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None or _INCOMPLETE in str(error.filename):
+            error.filename = str(path)
+        raise
+    except Exception as error:
+        number = next((number for number in DISK_FULL if os.strerror(number) in str(error)), None)
+        if number is None:
+            raise
+        raise OSError(number, os.strerror(number), str(path)) from error
+
+
+def _flush_tree(path: Path) -> None:
+    for folder, _, names in os.walk(path):
+        for name in names:
+            flush_to_disk(Path(folder, name))
+        flush_to_disk(Path(folder))
+
+
+@contextmanager
+def _filled(place: Path) -> Iterator[Path]:
+    """Yield a temporary folder within an empty one; at the end its content moves up, which a crash only interrupts."""
+    with _incomplete_folder(place / place.name) as temporary:
+        yield temporary
+        _flush_tree(temporary)
+        complete = temporary.with_suffix(_COMPLETE)
+        temporary.rename(complete)
+        flush_to_disk(place)
+        _move_up(complete)
+
+
+def _move_up(complete: Path) -> None:
+    place = complete.parent
+    for entry in sorted(complete.iterdir()):
+        entry.rename(place / entry.name)
+    flush_to_disk(place)
+    complete.rmdir()
+
+
+def is_empty_folder(path: Path) -> bool:
+    """Return whether a folder is empty, without what killed processes have left there.
+
+    What they had completed, and not yet moved to its place, is moved first; what was incomplete is removed.
+    """
+    for complete in path.glob(f".*{_COMPLETE}"):
+        with suppress(OSError), _lock(complete.with_suffix(_INCOMPLETE)):
+            _move_up(complete)
+    remove_abandoned_folders(path)
+    return not any(path.iterdir())
 
 
 @contextmanager
@@ -328,56 +388,3 @@ def sha256_of_file(path: Path, limit: int | None = None) -> str:
     """
     with open_regular(path, limit) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-VARIABLE: Final = "STRUCTATTN_DIGEST_CACHE"
-SMALLEST: Final = 1 << 24  # bytes; smaller files are read every time, in a few milliseconds
-SETTLED: Final = (
-    10.0  # seconds since the last change; a write in the same tick of the clock would leave the times alone
-)
-
-
-def cached_sha256(path: Path, expected: str, limit: int | None = None) -> str:
-    """Return the SHA-256 of a regular file; from the cache only if that confirms ``expected``.
-
-    Raises:
-        OSError: the file cannot be read, is not a regular file, or has more than ``limit`` bytes.
-    """
-    entry = _entry(before := path.stat())
-    if entry is not None and _stored(entry) == _line(before, expected):
-        return expected
-    found = sha256_of_file(path, limit)
-    after = path.stat()
-    settled = time.time() - max(after.st_mtime, after.st_ctime) > SETTLED
-    if entry is not None and settled and _key(before) == _key(after):
-        with suppress(OSError):  # without a cache the file is read again next time
-            entry.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(entry, _line(after, found))
-    return found
-
-
-def _entry(file: os.stat_result) -> Path | None:
-    """Return the path of the cache's entry for a file; None if it is not cached."""
-    folder = os.environ.get(VARIABLE, _default_folder())
-    return Path(folder) / f"{file.st_dev}-{file.st_ino}" if folder and file.st_size >= SMALLEST else None
-
-
-def _default_folder() -> str:
-    home = os.environ.get("HOME")
-    caches = os.environ.get("XDG_CACHE_HOME") or (f"{home}/.cache" if home else "")
-    return f"{caches}/structattn/digests" if caches else ""
-
-
-def _key(file: os.stat_result) -> tuple[int, ...]:
-    return file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns, file.st_ctime_ns
-
-
-def _line(file: os.stat_result, digest: str) -> bytes:
-    return " ".join([*map(str, _key(file)), digest]).encode() + b"\n"
-
-
-def _stored(entry: Path) -> bytes | None:
-    try:
-        return read_bytes(entry, 1024)
-    except OSError:
-        return None

@@ -32,8 +32,8 @@ def _status(rate: float, tokens_per_second: float, loss: float | None) -> list[s
 class _Lines:
     """Progress in a log file: one line per note, and per minute without one; none for shorter work."""
 
-    def __init__(self, description: str, total: int | None, unit: str, done: int) -> None:
-        self._labels = description, "" if total is None else f" of {total}", unit
+    def __init__(self, description: str, total: int | None, unit: str, done: int, clock: Callable[[], str]) -> None:
+        self._labels, self._clock = (description, "" if total is None else f" of {total}", unit), clock
         self._done, self._note = done, ""
         self._loss: float | None = None
         self._since(time.monotonic())
@@ -51,7 +51,7 @@ class _Lines:
         description, total, unit = self._labels
         seconds = max(now - self._last, 1e-3)
         status = _status((self._done - self._rate_from) / seconds, self._tokens / seconds, self._loss)
-        parts = [f"{description}: {self._done}{total} {unit}".rstrip(), *status, self._note]
+        parts = [f"{description}: {self._done}{total} {unit}".rstrip(), self._clock(), *status, self._note]
         sys.stderr.write(", ".join(part for part in parts if part) + "\n")
         self._since(now)
 
@@ -69,8 +69,8 @@ class _TwoLines(Progress):
 class _Bar:
     """Progress on a terminal."""
 
-    def __init__(self, bar: Progress, description: str, total: int | None, done: int) -> None:
-        self._bar = bar
+    def __init__(self, bar: Progress, description: str, total: int | None, done: int, clock: Callable[[], str]) -> None:
+        self._bar, self._clock = bar, clock
         self._task = bar.add_task(description, total=total, completed=done, note="", status="")
         self._count = self._tokens = 0
         self._loss: float | None = None
@@ -81,11 +81,14 @@ class _Bar:
         (task,) = self._bar.tasks
         speed = task.speed or 0.0
         status = _status(speed, speed * self._tokens / max(1, self._count), self._loss) if speed else []
+        status = list(filter(None, (self._clock(), *status)))
         self._bar.update(self._task, advance=count, note=note or task.fields["note"], status=", ".join(status))
 
 
 @contextmanager
-def progress(description: str, total: int | None, unit: str = "", done: int = 0) -> Iterator[Callable[..., None]]:
+def progress(
+    description: str, total: int | None, unit: str = "", done: int = 0, clock: Callable[[], str] = str
+) -> Iterator[Callable[..., None]]:
     """Show progress while the block runs.
 
     Args:
@@ -93,6 +96,7 @@ def progress(description: str, total: int | None, unit: str = "", done: int = 0)
         total: the number of units of work; None if unknown.
         unit: the name of a unit.
         done: the number of units that were done before, by an interrupted run; they do not count in the rate.
+        clock: returns how much of a limited time has passed; an empty text if the time is not limited.
 
     Yields:
         ``advance(count=1, note="", tokens=0, loss=None)``, which moves the bar. The note and the loss stay until the
@@ -100,7 +104,7 @@ def progress(description: str, total: int | None, unit: str = "", done: int = 0)
     """
     worker = _worker.get()
     if not sys.stderr.isatty():
-        yield _Lines(description if worker is None else f"{worker}, {description}", total, unit, done).advance
+        yield _Lines(description if worker is None else f"{worker}, {description}", total, unit, done, clock).advance
         return
     if worker is not None:
         yield show_nothing
@@ -116,7 +120,7 @@ def progress(description: str, total: int | None, unit: str = "", done: int = 0)
         TimeRemainingColumn(),
     )
     with _TwoLines(*columns, console=Console(stderr=True), transient=True) as bar:
-        yield _Bar(bar, description, total, done).advance
+        yield _Bar(bar, description, total, done, clock).advance
 
 
 @contextmanager

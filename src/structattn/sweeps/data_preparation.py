@@ -14,8 +14,9 @@ from structattn.settings.prepare import (
     TransformationPairs,
     Treebank,
 )
+from structattn.support.digest_cache import cached_sha256
 from structattn.support.errors import DataError
-from structattn.support.files import cached_sha256, sha256_of_file
+from structattn.support.files import sha256_of_file
 from structattn.support.json_files import Shape, check_shape, read_json, write_json
 from structattn.support.processes import available_cores
 from structattn.sweeps.trials import Trial

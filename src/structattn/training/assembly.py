@@ -172,7 +172,15 @@ def open_run(plan: Plan, learner: Learner, stop: StopFlag) -> Iterator[Run]:
             record_extension(run_dir, plan.settings, extension)
         threads, processes = torch.get_num_threads(), learner.world.size
         timing.record("start", update=progress.update, threads=threads, processes=processes)
-        bar = progress_bar("training", planned, "updates", progress.update)
+        limit = training.max_minutes
+        if limit is None:
+            bar = progress_bar("training", planned, "updates", progress.update)
+        else:  # the other limits are seldom reached
+
+            def of_time() -> str:
+                return f"{timing.seconds / 60:.1f} of {limit:g} min"
+
+            bar = progress_bar("training", None, "updates", progress.update, of_time)
         advance = files.enter_context(bar)
         yield Run(training, plan.task, learner, order, events, timing, store, stop, advance, progress, saved)
 

@@ -130,16 +130,25 @@ def _train_together(world: World, settings: RunSettings, folder: RunFolder, star
     if not can_resume(folder, settings, start):
         require_empty_folder(folder)
         plan = make_plan(folder, settings, start.initial_run)
+    elif not os.access(folder.path, os.W_OK) and (finished := _summary_of_finished(folder, settings)):
+        return finished  # a read-only disk has no place for a lock, which nothing needs
     world.barrier()  # the first process writes only after all have checked
     with explain_disk_full(folder), _locked(folder, world), stop_on_signals(world) as stop:
         resuming = bool(world.from_first(world.is_first and can_resume(folder, settings, start)))
         if resuming and world.is_first:
             _flush_what_a_killed_process_wrote(folder)
-        extending = resuming and limits_of(folder.read_settings()) != limits_of(settings)
-        if resuming and not extending and (end := folder.end_event()):
-            logger.info("%s: the run is already finished (%s)", folder.path, end.get("reason"))
-            return summary_of_event(end)
+        if resuming and (finished := _summary_of_finished(folder, settings)):
+            return finished
         return _train(plan or make_plan(folder, settings), resuming, stop, world, start)
+
+
+def _summary_of_finished(folder: RunFolder, settings: RunSettings) -> TrainingSummary | None:
+    """Return the summary of a run that has ended; None if it has not, or is to be extended by other limits."""
+    end = folder.end_event() if limits_of(folder.read_settings()) == limits_of(settings) else None
+    if end is None:
+        return None
+    logger.info("%s: the run is already finished (%s)", folder.path, end.get("reason"))
+    return summary_of_event(end)
 
 
 def _require_fit(settings: RunSettings, world: World, start: Start) -> None:

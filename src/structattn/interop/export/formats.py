@@ -1,12 +1,10 @@
 """The formats of export by name."""
 
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from structattn.interop.disk_errors import naming_folder
 from structattn.interop.export.card import CARD_NAME, model_card
 from structattn.interop.export.ctranslate2 import export_ctranslate2
 from structattn.interop.export.huggingface import export_huggingface
@@ -14,7 +12,7 @@ from structattn.interop.export.onnx import export_onnx
 from structattn.interop.export.safetensors import export_safetensors
 from structattn.loading.trained_run import TrainedRun
 from structattn.support.errors import UsageError
-from structattn.support.files import create_folder, write_folder_atomically, write_unflushed
+from structattn.support.files import create_folder, is_empty_folder, write_folder_atomically, write_unflushed
 
 FORMATS: Final[Mapping[str, Callable[[TrainedRun, Path], str]]] = MappingProxyType(
     {
@@ -46,12 +44,9 @@ def export_run(run: TrainedRun, form: str, folder: Path, license_name: str = "un
     """
     if form not in FORMATS:
         raise UsageError(f"format {form!r} is not one of {', '.join(FORMATS)}")
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if folder.exists() and not (folder.is_dir() and is_empty_folder(folder)):
         raise UsageError(f"{folder}: exists; expected a new or empty folder")
     create_folder(folder.absolute().parent)
-    with ExitStack() as stack:
-        stack.enter_context(naming_folder(folder))
-        temporary = stack.enter_context(write_folder_atomically(folder))
-        stack.enter_context(naming_folder(folder, temporary))
+    with write_folder_atomically(folder) as temporary:
         usage = FORMATS[form](run, temporary)
         write_unflushed(temporary / CARD_NAME, model_card(run, license_name, usage))

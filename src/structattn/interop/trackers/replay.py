@@ -6,11 +6,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from structattn.interop.disk_errors import naming_folder
 from structattn.interop.trackers.trackers import MLflow, RunDescription, TensorBoard, Tracker, WeightsAndBiases
 from structattn.runs.folder import RunFolder, existing_run, flatten
 from structattn.runs.logs import EventReader
 from structattn.support.errors import UsageError
+from structattn.support.files import naming_target
 
 TRACKERS: Final[Mapping[str, Callable[[RunDescription], Tracker]]] = MappingProxyType(
     {"tensorboard": TensorBoard, "mlflow": MLflow, "wandb": WeightsAndBiases}
@@ -44,13 +44,14 @@ def log_run(
         StructattnError: the folder is not a run folder.
         UsageError: there is no such tracker, or its library is not installed.
         DataError: the event log or the settings are damaged.
-        OSError: a file cannot be written.
+        OSError: the disk is full, or the like.
     """
     if tracker not in TRACKERS:
         raise UsageError(f"tracker {tracker!r} is not one of {', '.join(TRACKERS)}")
-    folder, place = existing_run(run_dir), place or run_dir / tracker
-    with naming_folder(place):
-        return _replay(folder, TRACKERS[tracker](_description(folder, place)), follow, advance)
+    folder = existing_run(run_dir)
+    description = _description(folder, place or run_dir / tracker)
+    with naming_target(description.place):
+        return _replay(folder, TRACKERS[tracker](description), follow, advance)
 
 
 def _replay(folder: RunFolder, opened: Tracker, follow: bool, advance: Callable[[int], object]) -> int:

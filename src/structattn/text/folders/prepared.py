@@ -32,8 +32,8 @@ from typing import Final
 
 import numpy as np
 
+from structattn.support.digest_cache import cached_sha256
 from structattn.support.errors import DataError
-from structattn.support.files import cached_sha256
 from structattn.support.reading import MAX_TEXT_BYTES, chunks, open_regular, read_bytes
 from structattn.support.special_tokens import FIRST_SYMBOL
 from structattn.text.folders.header import (

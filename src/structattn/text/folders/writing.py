@@ -15,6 +15,7 @@ from structattn.support.errors import DataError
 from structattn.support.files import (
     create_folder,
     create_folder_unflushed,
+    is_empty_folder,
     open_unflushed,
     sha256_of_file,
     write_folder_atomically,
@@ -180,7 +181,7 @@ def require_empty_folder(folder: Path) -> None:
         DataError: ``folder`` is a file, or a folder that is not empty.
     """
     if folder.is_dir():
-        if any(folder.iterdir()):
+        if not is_empty_folder(folder):
             raise DataError(folder, "exists and is not empty; remove it, or prepare into another folder")
     elif folder.exists() or folder.is_symlink():
         raise DataError(folder, "exists and is not a folder")
