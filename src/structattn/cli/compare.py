@@ -84,10 +84,7 @@ def _compare_runs(base: Path, others: Sequence[Path], split: str, samples: int, 
     warning = different_ends({str(run): existing_run(run).read_card()["result"] for run in (base, *others)})
     if warning:
         print_line(f"warning: {warning}", error=True)
-    tasks = {run: existing_run(run).read_settings().task for run in (base, *others)}
-    if tasks[base] == "translation":
-        if unlike := [run for run in others if tasks[run] != "translation"]:
-            raise UsageError(f"{unlike[0]}: has task {tasks[unlike[0]]!r}; expected translation, as that of {base}")
+    if existing_run(base).read_settings().task == "translation":
         _compare_translations(base, others, split, samples, data, json)
     else:
         _compare_language_models(base, others, split, samples, data, json)

@@ -130,12 +130,3 @@ def test_a_comparison_of_two_runs_says_that_it_is_not_one_of_models(workspace):
     assert "holds for these two runs, not for their models" in " ".join(CliRunner().invoke(app, words).output.split())
     runs = [(run, line_style(0)) for run in map(read_run, (workspace / "base", workspace / "better"))]
     assert OF_TWO_RUNS in comparison_sections(runs, "x", workspace)
-
-
-def test_a_run_of_another_task_is_refused_by_its_task(workspace):
-    other = workspace / "text"
-    other.mkdir()
-    RunFolder(other).write_settings(resolve_settings({"task": "language_modeling", "data": str(workspace / "data")}))
-    RunFolder(other).write_card(CARD | {"task": "language_modeling"})
-    found = CliRunner().invoke(app, ["compare", str(workspace / "base"), str(other)])
-    assert (found.exit_code, "text: has task 'language_modeling'; expected translation" in found.output) == (2, True)
