@@ -218,7 +218,7 @@ def record_results(root, new_recorder, small_settings, parallel_data):
     expected = visible(last.tree)
 
     def check(state):
-        found = visible(state.tree)
+        found = {name: content for name, content in visible(state.tree).items() if b"is not complete" not in content}
         assert found.items() <= expected.items()
         if "translator/scores/test.json" in found:
             assert "translator/scores/test.translations.txt" in found
