@@ -386,7 +386,7 @@ def test_the_page_shows_texts_and_what_interventions_change(served, browser):
             state="attached"
         )
         assert page.locator("section.run").count() == 1
-        page.get_by_label("Action", exact=True).select_option(label="pop")
+        page.get_by_role("combobox", name="Action").select_option(label="pop")
         page.get_by_label("at token").select_option(index=2)
         page.get_by_role("button", name="Force").click()
         page.get_by_role("button", name="Remove layer 2: pop at 3 (").wait_for()
