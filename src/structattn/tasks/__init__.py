@@ -4,7 +4,8 @@
 - ``Task``: the protocol that the training loop uses; ``Scores``: the result of a validation.
 - ``require_trainable``: reject a kind of model that a task cannot train.
 
-A new task is one folder with ``task.py``, ``batches.py``, ``evaluate.py`` and ``predict.py``, and one entry in ``registry.py``.
+A new task is one folder with ``task.py``, ``batches.py``, ``evaluate.py`` and ``predict.py``, and one entry in
+``registry.py``.
 """
 
 from typing import TYPE_CHECKING
