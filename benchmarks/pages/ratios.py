@@ -5,7 +5,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from matplotlib import rc_context
+from matplotlib import rc_context, rcdefaults
 from matplotlib.figure import Figure
 
 from pages.tables import results_of, table
@@ -56,7 +56,9 @@ def draw(found: dict[str, Any], path: Path) -> None:
 def page(docs: Path, models: str) -> str:
     """Return the page, and draw its figure."""
     found = results_of("ratios")
-    draw(found, docs / FIGURE)
+    with rc_context():
+        rcdefaults()  # in place of the settings of the user
+        draw(found, docs / FIGURE)
     return f"""# Benchmarks
 
 `make bench` installs the libraries to compare with into an environment of their own, and prints this table:

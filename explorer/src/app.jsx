@@ -40,7 +40,8 @@ export function App({ recordings }) {
   const index = indexIn(state.example, number);
   const examples = recordings.map((recording) => recording.examples[index]);
   const views = availableViews(examples);
-  const view = views.find(({ id }) => id === state.view) ?? views[0];
+  const named = (name) => views.find(({ id }) => id === name);
+  const view = named(state.view) ?? named("stack") ?? views[0];
   return (
     <>
       <Header {...{ recordings, state, update }} />

@@ -98,7 +98,10 @@ def browser():
 
 @pytest.fixture
 def opened(browser, tmp_path):
-    """opened(recordings, fragment, **options) is a page; at the end it must have had no error and made no request."""
+    """opened(recordings, fragment, **options) is a page; at the end it must have had no error and made no request.
+
+    It shows the heat map unless the fragment names another view; with None it is opened without a fragment.
+    """
     faults, contexts, patterns = [], [], []
 
     def note(page, url):
@@ -109,6 +112,8 @@ def opened(browser, tmp_path):
         page.on("request", lambda request: faults.append(request.url) if request.url.split("#")[0] != url else None)
 
     def make(recordings, fragment="", ignored=None, **options):
+        if fragment is not None and "view=" not in fragment:
+            fragment = f"view=map&{fragment}"
         path = tmp_path / f"{len(contexts)}.html"
         write_explorer(path, [each if isinstance(each, dict) else recording_to_json(each) for each in recordings])
         context = browser.new_context(**{"viewport": {"width": 1200, "height": 900}} | options)

@@ -308,7 +308,8 @@ def test_recordings_of_clients_that_left_are_cancelled(run_dir, monkeypatch):
     assert len(results["third"].examples) == 1
 
 
-def test_a_signal_ends_a_recording_within_two_seconds(run_dir):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_a_signal_ends_a_recording_within_two_seconds(run_dir, number):
     """Even in a function of torch that does not end."""
     program = (
         "import time, torch; from structattn.explorer import server; from structattn.cli.main import main\n"
@@ -330,7 +331,7 @@ def test_a_signal_ends_a_recording_within_two_seconds(run_dir):
         with closing(connection):
             connection.request("POST", "/record", json.dumps({"text": "(())"}), headers)
             assert process.stdout.readline() == "computing\n"
-            process.send_signal(signal.SIGINT)
+            process.send_signal(number)
             asked_at = time.monotonic()
             _, errors = process.communicate(timeout=60)
         assert time.monotonic() - asked_at < 2 + os.getloadavg()[0]
@@ -385,7 +386,7 @@ def test_the_page_shows_texts_and_what_interventions_change(served, browser):
             state="attached"
         )
         assert page.locator("section.run").count() == 1
-        page.get_by_label("Action").select_option(label="pop")
+        page.get_by_role("combobox", name="Action").select_option(label="pop")
         page.get_by_label("at token").select_option(index=2)
         page.get_by_role("button", name="Force").click()
         page.get_by_role("button", name="Remove layer 2: pop at 3 (").wait_for()

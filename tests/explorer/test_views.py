@@ -138,3 +138,10 @@ def test_full_screen(opened, recorded):
     page.wait_for_function("() => document.fullscreenElement?.id === 'panel'")
     page.get_by_role("button", name="Full screen").click()
     page.wait_for_function("() => document.fullscreenElement === null")
+
+
+@pytest.mark.parametrize(("kind", "tab"), [("formal language", "stack"), ("discrete transformer", "map")])
+def test_a_page_opens_on_the_stack_if_there_is_one(opened, recorded, kind, tab):
+    page = opened([recorded(kind)], None)
+    page.wait_for_selector(f'#tab-{tab}[aria-selected="true"]')
+    assert page.locator('[role="tab"][aria-selected="true"]').count() == 1

@@ -246,3 +246,9 @@ def test_without_figures_there_is_one_of_the_cells():
         assert list(ends) == pytest.approx([1.1 - interval, 1.1 + interval])
     assert [sorted(line.get_xdata()) for line in axes.lines if len(line.get_xdata()) == 2] == [[1.0, 1.2]] * 3
     assert cells_plot([], "small") is None
+
+
+def test_the_first_of_many_cells_are_drawn():
+    plot = cells_plot([row(str(number), "base", [1.0]) for number in range(300)], "many")
+    assert len(plot.figure.axes[0].get_yticklabels()) == 200
+    assert plot.caption.endswith("The first 200 of 300 cells.")

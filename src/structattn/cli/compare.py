@@ -84,13 +84,7 @@ def _compare_runs(base: Path, others: Sequence[Path], split: str, samples: int, 
     warning = different_ends({str(run): existing_run(run).read_card()["result"] for run in (base, *others)})
     if warning:
         print_line(f"warning: {warning}", error=True)
-    tasks = {run: existing_run(run).read_settings().task for run in (base, *others)}
-    if tasks[base] == "translation":
-        if unlike := [run for run in others if tasks[run] != "translation"]:
-            task = tasks[unlike[0]]
-            raise UsageError(
-                f"{unlike[0]}: has task {task!r}; expected all runs to have language_modeling, or all translation"
-            )
+    if existing_run(base).read_settings().task == "translation":
         _compare_translations(base, others, split, samples, data, json)
     else:
         _compare_language_models(base, others, split, samples, data, json)
@@ -131,36 +125,36 @@ def _compare_translations(
         print_json(comparisons)
 
 
-def _print_likelihoods(base: Path, others: Sequence[Path], found: "Sequence[CrossEntropyDifference]") -> None:
+def _print_likelihoods(base: Path, others: Sequence[Path], differences: "Sequence[CrossEntropyDifference]") -> None:
     from structattn.report.tables import OF_TWO_RUNS
 
-    resampled = f"95 % intervals and p by paired bootstrap resampling of {found[0].examples:,} examples"
+    resampled = f"95 % intervals and p by paired bootstrap resampling of {differences[0].examples:,} examples"
     caption = f"nats per token; {resampled}. {OF_TWO_RUNS}"
     headings = ["cross-entropy", "95 % interval", "difference", "95 % interval", "p"]
     table = numbers_table(["run"], headings, caption)
-    first = found[0]
+    first = differences[0]
     table.add_row(literal(base.name), f"{first.first:.4f}", f"{first.first_lower:.4f} to {first.first_upper:.4f}")
-    for other, each in zip(others, found, strict=True):
+    for other, each in zip(others, differences, strict=True):
         score = (f"{each.second:.4f}", f"{each.second_lower:.4f} to {each.second_upper:.4f}")
         difference = (f"{each.difference:+.4f}", f"{each.lower:+.4f} to {each.upper:+.4f}", f"{each.p:.4f}")
         table.add_row(literal(other.name), *score, *difference)
     print_table(table)
 
 
-def _print_whole(base: Path, other: Path, found: "Mapping[str, PairedDifference]") -> None:
+def _print_whole(base: Path, other: Path, differences: "Mapping[str, PairedDifference]") -> None:
     from structattn.report.tables import OF_TWO_RUNS
 
-    signatures = "\n".join(f"{name}: {each.signature}" for name, each in found.items())
+    signatures = "\n".join(f"{name}: {each.signature}" for name, each in differences.items())
     table = numbers_table(["metric"], [base.name, other.name, "difference", "p"], f"{signatures}\n{OF_TWO_RUNS}")
-    for name, each in found.items():
+    for name, each in differences.items():
         scores = (f"{each.first:.2f} ± {each.first_interval:.2f}", f"{each.second:.2f} ± {each.second_interval:.2f}")
         table.add_row(name, *scores, f"{each.second - each.first:+.2f}", f"{each.p:.4f}")
     print_table(table)
 
 
-def _print_bins(base: Path, other: Path, found: "Sequence[BinDifference]") -> None:
+def _print_bins(base: Path, other: Path, differences: "Sequence[BinDifference]") -> None:
     """Print one table for each sentence attribute, with bins of equal size."""
-    bins = [each for each in found if each.binning == "equal count"]
+    bins = [each for each in differences if each.binning == "equal count"]
     for attribute in dict.fromkeys(each.attribute for each in bins):
         headings = ["from", "to", "sentences", base.name, other.name, "difference", "95 % interval"]
         table = numbers_table([], headings, title=f"BLEU by {attribute}")

@@ -114,12 +114,12 @@ def _of_runs(paths: Sequence[Path], by: str, split: str) -> Iterator[_Trained]:
 
 
 def _chosen(run: Run, by: str) -> Any:
-    found: Any = run.settings
+    value: Any = run.settings
     for name in by.split("."):
-        if not isinstance(found, Mapping) or name not in found:
+        if not isinstance(value, Mapping) or name not in value:
             raise UsageError(f"--by {by}: the settings of {run.folder} have no such field")
-        found = found[name]
-    return found
+        value = value[name]
+    return value
 
 
 def _names(values: Sequence[Any], runs: Sequence[Run], by: str) -> list[str]:

@@ -85,14 +85,14 @@ def prepared_data(folder: Path, seed: int, strings: int) -> Path:
         sizes = FormalLanguageSizes(strings, strings // 10, test_per_length=-(-strings // 100), short=strings // 5)
         prepare_formal_language(folder, LANGUAGE, seed=seed, sizes=sizes)
     header = open_prepared(folder).header
-    found = {
+    prepared_with = {
         "--seed": header.extra.get("seed"),
         "--strings": header.splits["train"].sequences - int(header.extra.get("short", 0)),
     }
     for option, wanted in (("--seed", seed), ("--strings", strings)):
-        if found[option] != wanted:
+        if prepared_with[option] != wanted:
             raise UsageError(
-                f"{folder} was prepared with {option} {found[option]}, not {wanted}; choose another --output"
+                f"{folder} was prepared with {option} {prepared_with[option]}, not {wanted}; choose another --output"
             )
     return folder
 

@@ -176,8 +176,8 @@ def _print_contrasts(results: "Sequence[tuple[Path, ContrastiveScores]]") -> Non
     caption = f"accuracy in percent with 95 % interval; log-probabilities per {unit}"
     table = numbers_table(["type"], ["pairs", *(folder.name for folder, _ in results)], caption)
     for kind, first in results[0][1].types.items():
-        found = [scores.types[kind] for _, scores in results]
-        table.add_row(literal(kind), str(first.trials), *(_interval(asdict(each)) for each in found))
+        accuracies = [scores.types[kind] for _, scores in results]
+        table.add_row(literal(kind), str(first.trials), *(_interval(asdict(each)) for each in accuracies))
     print_table(table)
 
 
@@ -188,12 +188,12 @@ def _chunking(runs: Sequence[str], folder: Path, json: bool) -> None:
     corpus = read_chunked_corpus(folder, Notices())
     results = []
     for run in open_runs(runs):
-        found = probe_chunking(run, corpus)
-        write_chunking(run, corpus, found)
-        results.append((run.run_dir, found))
+        streams = probe_chunking(run, corpus)
+        write_chunking(run, corpus, streams)
+        results.append((run.run_dir, streams))
     if json:
-        streams = [{"run": folder, "streams": found} for folder, found in results]
-        print_json({"most_frequent_tag": majority_scores(corpus), "runs": streams})
+        of_runs = [{"run": folder, "streams": streams} for folder, streams in results]
+        print_json({"most_frequent_tag": majority_scores(corpus), "runs": of_runs})
     else:
         _print_chunks(majority_scores(corpus), results)
 
@@ -231,8 +231,8 @@ def _print_trees(results: "Sequence[tuple[Path, ParsingScores]]") -> None:
     rows = [(folder.name, scores.scores, f"{scores.malformed:.1%}") for folder, scores in results]
     rows += [("right-branching", baselines.right_branching, ""), ("left-branching", baselines.left_branching, "")]
     for name, scores, malformed in rows:
-        found = scores.labelled
-        values = (found.precision, found.recall, found.f1, found.exact, scores.unlabelled.f1)
+        brackets = scores.labelled
+        values = (brackets.precision, brackets.recall, brackets.f1, brackets.exact, scores.unlabelled.f1)
         table.add_row(literal(name), *(f"{100 * value:.2f}" for value in values), malformed)
     print_table(table)
 
@@ -260,14 +260,14 @@ def _print_pairs(results: Sequence[tuple[Path, Mapping[str, Any]]]) -> None:
     """Print the groups of paradigms beside published accuracies, then the paradigms."""
     from structattn.tasks.minimal_pairs.report import PUBLISHED, paradigm_rows, summary_rows
 
-    names, found = [folder.name for folder, _ in results], [scores for _, scores in results]
+    names, of_runs = [folder.name for folder, _ in results], [scores for _, scores in results]
     published = "Published: Warstadt et al. (2020), table 3, corrected."
     groups = numbers_table(["group"], [*names, *PUBLISHED], published, padding=0)
-    for row in summary_rows(found):
+    for row in summary_rows(of_runs):
         others = [f"{row.published[system]:.1f}" if system in row.published else "" for system in PUBLISHED]
         groups.add_row(literal(row.name), *(_written(each, {}) for each in row.runs), *others)
     paradigms = numbers_table(["paradigm"], names, _PAIRS_CAPTION, padding=0)
-    for phenomenon, rows in paradigm_rows(found).items():
+    for phenomenon, rows in paradigm_rows(of_runs).items():
         paradigms.add_row(literal(phenomenon), style="bold")
         for row in rows:
             paradigms.add_row(literal(f"  {row.name}"), *(_written(each, _METHODS) for each in row.runs))
@@ -296,5 +296,5 @@ def _written(accuracy: Mapping[str, Any] | None, methods: Mapping[str, str]) -> 
     return "\n".join(lines)
 
 
-def _interval(found: Mapping[str, float]) -> str:
-    return f"{100 * found['value']:.1f} ({100 * found['lower']:.1f} to {100 * found['upper']:.1f})"
+def _interval(proportion: Mapping[str, float]) -> str:
+    return f"{100 * proportion['value']:.1f} ({100 * proportion['lower']:.1f} to {100 * proportion['upper']:.1f})"

@@ -110,8 +110,10 @@ def explore(
     if save is not None:
         write_recording(save, recorded[paths[0]])
     else:
-        found = [recording_to_json(recorded[path]) if path in runs else read_recording_json(path) for path in paths]
-        write_explorer(written, found)
+        recordings = [
+            recording_to_json(recorded[path]) if path in runs else read_recording_json(path) for path in paths
+        ]
+        write_explorer(written, recordings)
     print_line(str(written))
 
 

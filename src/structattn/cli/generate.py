@@ -77,6 +77,6 @@ def generate(
             sys.stdout.flush()
 
 
-def _line(found: "Generation") -> str:
-    verdict = {None: "", True: "\tyes", False: "\tno"}[found.in_language]
-    return found.text.replace("\n", "\\n") + verdict + "\n"
+def _line(generation: "Generation") -> str:
+    verdict = {None: "", True: "\tyes", False: "\tno"}[generation.in_language]
+    return generation.text.replace("\n", "\\n") + verdict + "\n"

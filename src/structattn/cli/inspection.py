@@ -66,29 +66,29 @@ def inspect(
         raise UsageError("settings are shown as they are in the run folders; expected run folders alone")
     from structattn.loading.inspection import inspect_run
 
-    found = [inspect_run(run) for run in run_paths(runs)]
+    inspections = [inspect_run(run) for run in run_paths(runs)]
     if json:
-        print_json(found)
+        print_json(inspections)
         return
-    for each in found:
+    for each in inspections:
         _print_run(each)
 
 
-def _print_run(found: "Inspection") -> None:
+def _print_run(inspection: "Inspection") -> None:
     from rich.table import Table
 
-    table = Table(title=literal(str(found.run)), title_justify="left", show_header=False)
+    table = Table(title=literal(str(inspection.run)), title_justify="left", show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     sections = {
-        "run": _summary(found),
-        "settings that differ from the defaults": found.settings,
-        "parameters": {"all": f"{found.parameters:,}"}
-        | {f"  {name}": f"{count:,}" for name, count in (found.parts or {}).items()},
-        "data": _data(found.data),
+        "run": _summary(inspection),
+        "settings that differ from the defaults": inspection.settings,
+        "parameters": {"all": f"{inspection.parameters:,}"}
+        | {f"  {name}": f"{count:,}" for name, count in (inspection.parts or {}).items()},
+        "data": _data(inspection.data),
         "scores": {
             f"{split} {name}": f"{value:.4f}"
-            for split, scores in found.scores.items()
+            for split, scores in inspection.scores.items()
             for name, value in scores.items()
         }
         or {"none": "see structattn evaluate"},
@@ -100,17 +100,19 @@ def _print_run(found: "Inspection") -> None:
     print_table(table)
 
 
-def _summary(found: "Inspection") -> dict[str, str]:
-    ended = f"{found.ended}, after {found.update:,} updates and {found.epoch} epochs" if found.ended else "not ended"
-    if not found.ended and found.checkpoints:
-        ended += f"; its newest checkpoint is that of update {found.update:,}"
+def _summary(inspection: "Inspection") -> dict[str, str]:
+    ended = "not ended"
+    if inspection.ended:
+        ended = f"{inspection.ended}, after {inspection.update:,} updates and {inspection.epoch} epochs"
+    elif inspection.checkpoints:
+        ended += f"; its newest checkpoint is that of update {inspection.update:,}"
     return {
-        "task, model": f"{found.task}, {found.model}",
+        "task, model": f"{inspection.task}, {inspection.model}",
         "ended": ended,
-        "best validation": "unknown" if found.best_update is None else f"after update {found.best_update:,}",
-        "time": "unknown" if found.seconds is None else f"{found.seconds:,.0f} s on {found.device}",
-        "checkpoints": ", ".join(map(str, found.checkpoints)) or "none",
-        "version": found.version,
+        "best validation": "unknown" if inspection.best_update is None else f"after update {inspection.best_update:,}",
+        "time": "unknown" if inspection.seconds is None else f"{inspection.seconds:,.0f} s on {inspection.device}",
+        "checkpoints": ", ".join(map(str, inspection.checkpoints)) or "none",
+        "version": inspection.version,
     }
 
 
@@ -151,8 +153,8 @@ def _show_embeddings(
         neighbours = {word: _by_stream(each) for word, each in nearest.items()}
         print_json({"neighbours": neighbours, "agreement": _by_stream(agreement) if agreement else None})
     else:
-        for word, found in nearest.items():
-            _print_neighbours(word, found)
+        for word, neighbours_of_word in nearest.items():
+            _print_neighbours(word, neighbours_of_word)
         _print_agreement(agreement)
     if plot is not None:
         points = {name: embeddings.t_sne(each, run.settings.seed) for name, each in vectors.streams.items()}
@@ -179,12 +181,12 @@ def _by_stream(streams: Mapping[str | None, Any]) -> Any:
     return streams[None] if None in streams else {str(stream): each for stream, each in streams.items()}
 
 
-def _print_neighbours(word: str, found: "Mapping[str | None, Sequence[Neighbour]]") -> None:
+def _print_neighbours(word: str, neighbours: "Mapping[str | None, Sequence[Neighbour]]") -> None:
     table = numbers_table([], [], title=word)
-    for stream in found:
+    for stream in neighbours:
         table.add_column(stream or "word", overflow="fold")
         table.add_column("cosine", justify="right")
-    for row in zip(*found.values(), strict=True):
+    for row in zip(*neighbours.values(), strict=True):
         table.add_row(*[cell for each in row for cell in (literal(each.word), f"{each.similarity:.3f}")])
     print_table(table)
 

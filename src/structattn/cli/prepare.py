@@ -328,11 +328,12 @@ def print_summary(folder: Path) -> None:
 def _text(prepared: "PreparedFolder", name: str) -> str:
     from structattn.text.folders.text_statistics import text_statistics, unknown_share
 
-    counts, found, share = prepared.header.splits[name], text_statistics(prepared, name), unknown_share(prepared, name)
+    counts, share = prepared.header.splits[name], unknown_share(prepared, name)
+    statistics = text_statistics(prepared, name)
     parts = [f"{name} {counts.sequences:,} sequences of {counts.tokens:,} tokens"]
-    if found is not None:
-        cut, skipped = f"{found.tokens_cut:,} tokens cut off", f"{found.lines_skipped:,} empty lines skipped"
-        parts += [cut] * bool(found.tokens_cut) + [skipped] * bool(found.lines_skipped)
+    if statistics is not None:
+        cut, skipped = f"{statistics.tokens_cut:,} tokens cut off", f"{statistics.lines_skipped:,} empty lines skipped"
+        parts += [cut] * bool(statistics.tokens_cut) + [skipped] * bool(statistics.lines_skipped)
     if share is not None:
         parts.append(f"{share:.2%} <unk>")
     return " (".join((parts[0], ", ".join(parts[1:]) + ")")) if parts[1:] else parts[0]

@@ -71,8 +71,8 @@ def _explanations(runs: Shown, figures: Path) -> Markup:
         explanations(run, style, file_name(f"run-{number}", run.name), figures)
         for number, (run, style) in enumerate(first_drawn(runs), start=1)
     ]
-    found = [part for part in parts if part]
-    return tag("section", tag("h2", "Layers on examples"), _left_out(len(runs)), *found) if found else Markup("")
+    shown = [part for part in parts if part]
+    return tag("section", tag("h2", "Layers on examples"), _left_out(len(runs)), *shown) if shown else Markup("")
 
 
 def _run_card(run: Run, style: LineStyle) -> Markup:

@@ -62,15 +62,15 @@ def score(
 
             pair_scorer = replace(make_pair_scorer(opened), per_token=tokens, batch_size=batch_size)
             score_pairs = partial(pair_scorer.score_texts, paths=(source, target), advance=advance)
-            found = in_chunks(_lines(source, target), score_pairs)
+            scores = in_chunks(_lines(source, target), score_pairs)
         elif opened[0].settings.task == "translation":
             raise UsageError(f"{opened[0].run_dir}: is a translation run; expected --source and --target")
         elif len(opened) > 1:
             raise UsageError(f"{len(opened)} runs; expected one, since ensembles are of translation models")
         else:
             scorer = kind_of(opened[0]).scorer(opened[0], tokens, batch_size)
-            found = in_chunks(standard_input_lines(), partial(scorer, path=STANDARD_INPUT, advance=advance))
-        print_results(enumerate(found, start=1), json, _plain, lambda each: each[1])
+            scores = in_chunks(standard_input_lines(), partial(scorer, path=STANDARD_INPUT, advance=advance))
+        print_results(enumerate(scores, start=1), json, _plain, lambda each: each[1])
 
 
 def _plain(numbered: "tuple[int, Score]") -> str:

@@ -134,13 +134,13 @@ def check(operator: Operator, implementation: Implementation) -> Outcome:
     """Compare an implementation in float32 with the reference in float64."""
     device = "cuda" if implementation == "gpu" and torch.cuda.is_available() else "cpu"
     try:
-        found, cotangent = _results(operator, implementation, torch.device(device))
+        results, cotangent = _results(operator, implementation, torch.device(device))
     except ImplementationUnavailableError as error:
         return Outcome(operator.name, implementation, None, str(error).rpartition(": ")[2])
     expected, _ = _results(operator, "reference", torch.float64)
     scales = [float(r.norm()) for r in expected]
     scales[1:] = [max(scale, cotangent) for scale in scales[1:]]
-    errors = [float((x - r).norm()) / scale for x, r, scale in zip(found, expected, scales, strict=True)]
+    errors = [float((x - r).norm()) / scale for x, r, scale in zip(results, expected, scales, strict=True)]
     return Outcome(operator.name, implementation, max(errors))
 
 

@@ -80,10 +80,10 @@ def translate(
         raise UsageError(f"--n-best {n_best} is more than evaluation.beam_size={how.beam_size}")
 
     def as_text(result: tuple[int, list[Translation]]) -> str:
-        number, found = result
+        number, translations = result
         if n_best == 1:
-            return (found[0].text if found else "") + "\n"
-        return "".join(f"{number}\t{each.score:.6f}\t{each.text}\n" for each in found)
+            return (translations[0].text if translations else "") + "\n"
+        return "".join(f"{number}\t{each.score:.6f}\t{each.text}\n" for each in translations)
 
     lines, done = standard_input_lines(), 0
     beginnings = None if prefixes is None else (line.text for line in read_lines(prefixes, Notices()))
@@ -91,8 +91,10 @@ def translate(
     with progress("Translating", None, "lines") as advance:
         while chunk := list(islice(lines, LINES_AT_ONCE)):
             begun = None if beginnings is None else list(islice(beginnings, len(chunk)))
-            found = translator(chunk, n_best, advance, done + 1, begun, paths)
-            print_results(enumerate(found, start=done + 1), json, as_text, lambda each: {"translations": each[1]})
+            translations = translator(chunk, n_best, advance, done + 1, begun, paths)
+            print_results(
+                enumerate(translations, start=done + 1), json, as_text, lambda each: {"translations": each[1]}
+            )
             sys.stdout.flush()
             done += len(chunk)
     if prefixes is not None and beginnings is not None and next(beginnings, None) is not None:
@@ -100,9 +102,9 @@ def translate(
 
 
 def _require_no_search(changes: Mapping[str, Any]) -> None:
-    found = [f"evaluation.{name}" for name in ("search", "beam_size", "length_penalty") if name in changes]
-    if found:
+    given = [f"evaluation.{name}" for name in ("search", "beam_size", "length_penalty") if name in changes]
+    if given:
         raise UsageError(
-            f"{' and '.join(found)} replaced, for beam search; --temperature, --top-k and --top-p are for sampling; "
+            f"{' and '.join(given)} replaced, for beam search; --temperature, --top-k and --top-p are for sampling; "
             "expected options of one kind"
         )

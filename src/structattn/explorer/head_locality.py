@@ -107,9 +107,9 @@ def locality(run: TrainedRun, split: str, batch_tokens: int = BATCH_TOKENS) -> L
     """
     totals: dict[tuple[Kind, int, str], Tensor] = {}
     fractions: dict[Kind, list[tuple[tuple[int, ...], Tensor]]] = {}
-    for batch, found in explain_all_pairs(run, split, batch_tokens):
+    for batch, layers in explain_all_pairs(run, split, batch_tokens):
         of_pairs: dict[Kind, list[Tensor]] = {}
-        for kind, explanation in _attention_layers(found):
+        for kind, explanation in _attention_layers(layers):
             lengths = batch.source_lengths if kind == "encoder" else batch.lengths
             offsets, counted = argmax_offsets(explanation.weights, lengths.to(explanation.weights.device))
             key = (kind, explanation.layer, explanation.mechanism)
@@ -130,19 +130,21 @@ def locality(run: TrainedRun, split: str, batch_tokens: int = BATCH_TOKENS) -> L
 
 def write_locality(run: TrainedRun, split: str) -> Path:
     """Compute the locality of a translation run and write it to ``analyses/SPLIT-attention.json`` in its folder."""
-    found = locality(run, split)
+    measured = locality(run, split)
     content = {
         "split": split,
         "update": run.update,
         "prepared_digest": run.prepared.digest,
-        "heads": [asdict(head) for head in found.heads],
-        "off_diagonality": {kind: np.round(values, _DIGITS).tolist() for kind, values in found.off_diagonality.items()},
+        "heads": [asdict(head) for head in measured.heads],
+        "off_diagonality": {
+            kind: np.round(values, _DIGITS).tolist() for kind, values in measured.off_diagonality.items()
+        },
     }
     return write_analysis(run.run_dir, f"{split}-attention", "attention", content)
 
 
-def _attention_layers(found: EncoderDecoderExplanation) -> Iterator[tuple[Kind, Explanation]]:
-    sides: tuple[tuple[Kind, Sequence[Explanation]], ...] = (("encoder", found.encoder), ("decoder", found.decoder))
+def _attention_layers(model: EncoderDecoderExplanation) -> Iterator[tuple[Kind, Explanation]]:
+    sides: tuple[tuple[Kind, Sequence[Explanation]], ...] = (("encoder", model.encoder), ("decoder", model.decoder))
     for side, layers in sides:
         for explanation in layers:
             if explanation.mechanism not in ACTION_NAMES:

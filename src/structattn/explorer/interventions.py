@@ -97,8 +97,8 @@ def _layer(model: nn.Module, where: Intervention) -> nn.Module:
 
 
 def _head_hooks(layer: nn.Module, off: HeadOff) -> list[Any]:
-    found = [module for module in layer.modules() if isinstance(module, OutputProjection | ConcatenatedHeads)]
-    if not found:
+    projections = [module for module in layer.modules() if isinstance(module, OutputProjection | ConcatenatedHeads)]
+    if not projections:
         raise UsageError(f"{off}: {type(layer).__name__} has no heads")
 
     def without_head(module: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
@@ -107,7 +107,7 @@ def _head_hooks(layer: nn.Module, off: HeadOff) -> list[Any]:
             raise UsageError(f"{off}: there is no head {off.head}; expected 0 to {heads.shape[1] - 1}")
         return (heads.index_fill(1, torch.tensor([off.head], device=heads.device), 0),)
 
-    return [module.register_forward_pre_hook(without_head) for module in found]
+    return [module.register_forward_pre_hook(without_head) for module in projections]
 
 
 def _action_hooks(layer: nn.Module, forced: ForcedAction) -> list[Any]:

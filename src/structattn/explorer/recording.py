@@ -239,9 +239,9 @@ def _recorded(run: TrainedRun, chosen: _Chosen, depths: int) -> RecordedExample:
         source = _symbols(run.prepared.sides.source.vocabulary, batch.source)
     else:
         vocabulary = run.prepared.vocabulary
+    targets, surprisal = explainer.surprisal(batch)
     records = layer_records(explainer, batch, depths)
     last = max((record.layer for record in records if record.side != "encoder"), default=0)
-    targets, surprisal = explainer.surprisal(batch)
     return RecordedExample(
         tokens=_symbols(vocabulary, batch.inputs),
         source=source,

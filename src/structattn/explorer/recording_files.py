@@ -304,11 +304,11 @@ class RecordedRun(Run):
     @property
     def examples(self) -> list[RecordedExample]:
         """The recorded examples and texts; an example of a split that several files hold counts once."""
-        found: dict[object, RecordedExample] = {}
+        distinct: dict[object, RecordedExample] = {}
         for name, recording in self.recordings.items():
             for number, each in enumerate(recording.examples):
-                found.setdefault((name, number) if each.example is None else (each.split, each.example), each)
-        return list(found.values())
+                distinct.setdefault((name, number) if each.example is None else (each.split, each.example), each)
+        return list(distinct.values())
 
 
 def read_recorded_run(folder: Path, name: str | None = None) -> RecordedRun:

@@ -183,8 +183,8 @@ def parse_request(body: bytes) -> RecordRequest:
 
 def interventions_of(request: RecordRequest) -> Sequence[Intervention]:
     """Return the interventions of a request."""
-    found: list[Intervention] = []
+    interventions: list[Intervention] = []
     for each in request.interventions:
         fields = each.model_dump(exclude={"kind"})
-        found.append(HeadOff(**fields) if isinstance(each, HeadOffRequest) else ForcedAction(**fields))
-    return found
+        interventions.append(HeadOff(**fields) if isinstance(each, HeadOffRequest) else ForcedAction(**fields))
+    return interventions

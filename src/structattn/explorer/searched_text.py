@@ -128,12 +128,12 @@ def searched_pair(run: TrainedRun, text: str, number: int) -> tuple[PairBatch, R
     """
     encoder = PairEncoder((translation_model(run),), run.prepared.sides)
     pair = encoder(text, "", (TEXTS, TEXTS), number)
-    found = make_translator([run]).search_tree(text, number, TEXTS)
-    if found is None:
+    search = make_translator([run]).search_tree(text, number, TEXTS)
+    if search is None:
         return decoded_pair_batch(encoder, pair, ()), None
     vocabulary = run.prepared.sides.target.vocabulary
-    recorded = _recorded(found.tree, found.best, found.translation.text, vocabulary)
-    return decoded_pair_batch(encoder, pair, found.ids, found.replacements), recorded
+    recorded = _recorded(search.tree, search.best, search.translation.text, vocabulary)
+    return decoded_pair_batch(encoder, pair, search.ids, search.replacements), recorded
 
 
 def continued_text(run: TrainedRun, text: str, beam: int, number: int) -> tuple[Batch, RecordedBeamSearch]:
@@ -143,11 +143,11 @@ def continued_text(run: TrainedRun, text: str, beam: int, number: int) -> tuple[
         DataError: the text cannot be encoded, or is too long for the model.
         UsageError: the run is no language model of text or of a formal language, or ``beam`` is less than 1.
     """
-    found = TextGenerator(TextEncoder(run), GenerationSettings(beam=beam)).search_tree(text, number, TEXTS)
-    ids = [*found.prompt, *found.tree.path(found.best)]  # the last one needs no position
+    search = TextGenerator(TextEncoder(run), GenerationSettings(beam=beam)).search_tree(text, number, TEXTS)
+    ids = [*search.prompt, *search.tree.path(search.best)]  # the last one needs no position
     inputs, targets = torch.tensor([ids[:-1]]), torch.tensor([ids[1:]])
     batch = Batch(inputs, targets, torch.tensor([len(ids) - 1]), (number - 1,))
-    return batch, _recorded(found.tree, found.best, found.text, run.prepared.vocabulary)
+    return batch, _recorded(search.tree, search.best, search.text, run.prepared.vocabulary)
 
 
 def _recorded(tree: BeamTree, best: int, text: str, vocabulary: Vocabulary) -> RecordedBeamSearch:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import socket
 import sys
 from collections import deque
@@ -244,7 +245,7 @@ def explorer_app(recorder: Recorder, first: RecordRequest, token: str, port: int
 def serve_explorer(
     run: TrainedRun, first: RecordRequest, token: str, port: int, depths: int, on_start: Callable[[str], None]
 ) -> None:
-    """Serve the explorer of a run on 127.0.0.1 until SIGINT or SIGTERM.
+    """Serve the explorer of a run on 127.0.0.1 until SIGINT, SIGTERM or SIGHUP.
 
     Where a recording does not end soon after the signal, the process does.
 
@@ -280,7 +281,10 @@ def serve_explorer(
         )
         listener.listen()
         on_start(f"http://{ADDRESS}:{port}/?token={token}")
-        _Server(config, recorder).run(sockets=[listener])
+        server = _Server(config, recorder)
+        if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # a closed terminal
+            signal.signal(signal.SIGHUP, server.handle_exit)
+        server.run(sockets=[listener])
     if recorder.busy:  # in one long function of torch, which no exception ends, and Python would wait for its thread
         sys.stdout.flush()
         sys.stderr.flush()

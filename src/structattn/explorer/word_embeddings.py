@@ -36,12 +36,12 @@ def neighbours_of(vectors: WordVectors, word: str, count: int = NUM_NEIGHBOURS) 
         UsageError: the word has no embedding.
     """
     query = np.array([vectors.index(word)])
-    found = {}
+    neighbours = {}
     for stream, table in vectors.streams.items():
         (indices,), (similarities,) = nearest_neighbours(table, query, count)
         pairs = zip(indices.tolist(), similarities.tolist(), strict=True)
-        found[stream] = [Neighbour(vectors.words[index], similarity) for index, similarity in pairs]
-    return found
+        neighbours[stream] = [Neighbour(vectors.words[index], similarity) for index, similarity in pairs]
+    return neighbours
 
 
 def read_word_tags(path: Path) -> dict[str, str]:
@@ -70,9 +70,9 @@ def tag_agreement(
     return {stream: class_agreement(table[known], tags, count) for stream, table in vectors.streams.items()}
 
 
-def write_agreement(run: TrainedRun, side: str, found: dict[str | None, Agreement]) -> Path:
+def write_agreement(run: TrainedRun, side: str, agreement: dict[str | None, Agreement]) -> Path:
     """Write the agreement of each stream to ``analyses/neighbours-SIDE.json`` in the run folder."""
-    streams = [{"stream": stream, **asdict(each)} for stream, each in found.items()]
+    streams = [{"stream": stream, **asdict(each)} for stream, each in agreement.items()]
     content = {"side": side, "update": run.update, "num_neighbours": NUM_NEIGHBOURS, "streams": streams}
     return write_analysis(run.run_dir, f"neighbours-{side}", "neighbours", content)
 

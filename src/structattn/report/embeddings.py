@@ -44,10 +44,10 @@ def write_embedding_plot(path: Path, points: Mapping[str | None, Points], tags: 
     shown = [name for name in _COLORS if name in classes]
     with figure_style(path.stem):
         figure = new_figure(4.2 * len(points), 4.4)
-        for axes, (stream, found) in zip(np.atleast_1d(figure.subplots(1, len(points))), points.items(), strict=True):
+        for axes, (stream, places) in zip(np.atleast_1d(figure.subplots(1, len(points))), points.items(), strict=True):
             for name in reversed(shown):  # words without tag behind the others
                 rows = [row for row, each in enumerate(classes) if each == name]
-                axes.scatter(*found[rows].T, s=4, color=_COLORS[name], rasterized=True, linewidths=0)
+                axes.scatter(*places[rows].T, s=4, color=_COLORS[name], rasterized=True, linewidths=0)
             axes.set_title("" if stream is None else f"{stream} stream")
             axes.set(xticks=[], yticks=[])
             axes.spines[:].set_visible(False)

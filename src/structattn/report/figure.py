@@ -81,7 +81,6 @@ def fonts() -> list[str]:
 
 
 STYLE: dict[str, Any] = {
-    "font.family": "sans-serif",
     "font.size": 9,
     "text.color": INK,
     "text.parse_math": False,  # tokens such as $ are plain text
@@ -95,11 +94,7 @@ STYLE: dict[str, Any] = {
     "axes.spines.right": False,
     "axes.grid": True,
     "axes.axisbelow": True,
-    "axes.linewidth": 0.8,
-    "axes.formatter.use_mathtext": False,
-    "axes.unicode_minus": True,
     "grid.color": GRID,
-    "grid.linewidth": 0.8,
     "xtick.color": LINE,
     "ytick.color": LINE,
     "xtick.labelcolor": MUTED,

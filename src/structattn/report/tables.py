@@ -36,10 +36,10 @@ class Column:
 
     def of(self, score: Score) -> float | None:
         """Return the value in a split's scores; None if missing."""
-        found: Any = score
+        value: Any = score
         for name in self.path:
-            found = (found or {}).get(name)
-        return None if found is None else float(found)
+            value = (value or {}).get(name)
+        return None if value is None else float(value)
 
 
 _PLAIN = (
@@ -124,12 +124,12 @@ def _run_row(run: Run, style: LineStyle) -> list[Markup]:
 
 def collect_baselines(runs: Sequence[Run], splits: Sequence[str]) -> dict[str, dict[str, Score]]:
     """Return baseline -> split -> scores, from the first run that has them."""
-    found: dict[str, dict[str, Score]] = {}
+    baselines: dict[str, dict[str, Score]] = {}
     for split in splits:
         for run in runs:
             for name, score in (run.scores.get(split, {}).get("baselines") or {}).items():
-                found.setdefault(name, {}).setdefault(split, score)
-    return found
+                baselines.setdefault(name, {}).setdefault(split, score)
+    return baselines
 
 
 def _baseline_row(name: str, scores: Mapping[str, Score], split: str, columns: Sequence[Column]) -> list[Markup]:

@@ -65,20 +65,22 @@ def cells_plot(rows: Sequence[TableRow], name: str) -> Plot | None:
     """
     if not rows or any(row.savings for row in rows):
         return None
-    name = file_name(name, "cells")
+    name, shown = file_name(name, "cells"), rows[:_MOST_CELLS]
     with figure_style(name):
-        figure = new_figure(7.2, 0.9 + 0.26 * len(rows))
+        figure = new_figure(7.2, 0.9 + 0.26 * len(shown))
         axes = figure.subplots()
         color = line_style(0).color
-        for place, spread in enumerate(row.validation for row in rows):
+        for place, spread in enumerate(row.validation for row in shown):
             axes.plot(spread.numbers, [place] * spread.count, ".", color=KEEP, markersize=3)
             axes.errorbar([spread.mean], [place], xerr=[spread.interval or 0.0], color=color, marker="o", capsize=2)
-        axes.set_yticks(range(len(rows)), [printable(_label(row)) or "all" for row in rows])
-        axes.set_ylim(len(rows) - 0.5, -0.5)
+        axes.set_yticks(range(len(shown)), [printable(_label(row)) or "all" for row in shown])
+        axes.set_ylim(len(shown) - 0.5, -0.5)
         axes.set_xlabel("validation score")
-    return Plot(name, figure, _CELLS)
+    left_out = f" The first {_MOST_CELLS} of {len(rows)} cells." if len(rows) > _MOST_CELLS else ""
+    return Plot(name, figure, _CELLS + left_out)
 
 
+_MOST_CELLS: Final = 200
 _CELLS: Final = (
     "Validation score of each cell, in nats per symbol: the mean over its trials with the 95 % interval; dots are "
     "the trials."
