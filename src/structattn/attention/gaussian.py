@@ -176,7 +176,7 @@ class CrossGaussianAttention(nn.Module):
         memory_lengths: Int[Tensor, " batch"] | None = None,
     ) -> Float[Tensor, "batch time d_model"]:
         """Process whole sequences. Cost: O((T + S) d^2) each, and O(T S d / H) for each learned head."""
-        x, memory = mask_padding(x, lengths), mask_padding(memory, memory_lengths)
+        x, memory = mask_padding(x, lengths), mask_padding(memory, memory_lengths, "memory_lengths")
         end = full_memory_lengths(lengths, memory_lengths, memory.shape[1])
         return mask_padding(self.output(self.heads(x, memory, lengths=lengths, memory_lengths=end)), lengths)
 
@@ -188,7 +188,7 @@ class CrossGaussianAttention(nn.Module):
         memory_lengths: Int[Tensor, " batch"] | None = None,
     ) -> tuple[Float[Tensor, "batch time d_model"], Float[Tensor, "batch heads time source"]]:
         """Return the output and the weights, before dropout; those of learned heads are differentiable."""
-        x, memory = mask_padding(x, lengths), mask_padding(memory, memory_lengths)
+        x, memory = mask_padding(x, lengths), mask_padding(memory, memory_lengths, "memory_lengths")
         end = full_memory_lengths(lengths, memory_lengths, memory.shape[1])
         outputs, weights = self.heads.attend(x, memory, lengths=lengths, memory_lengths=end)
         return mask_padding(self.output(outputs), lengths), weights
@@ -197,7 +197,7 @@ class CrossGaussianAttention(nn.Module):
         self, memory: Float[Tensor, "batch source d_model"], memory_lengths: Int[Tensor, " batch"] | None = None
     ) -> CrossGaussianState:
         """Project the memory to values, and to keys of learned heads. Cost: O(S d^2) each."""
-        memory, learned = mask_padding(memory, memory_lengths), self.heads.learned
+        memory, learned = mask_padding(memory, memory_lengths, "memory_lengths"), self.heads.learned
         hard, soft = self.heads.values(memory)
         keys_and_values = (
             None if learned is None else CrossAttentionCache.from_tensors([learned.keys(memory), soft], memory_lengths)

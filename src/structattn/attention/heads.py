@@ -127,8 +127,8 @@ def _each(x: X, function: Callable[[Tensor], Tensor]) -> Any:
     return x.map(function) if isinstance(x, Streams) else function(x)  # type: ignore[arg-type]  # a tensor
 
 
-def _masked(x: X, lengths: Tensor | None) -> X:
-    masked: X = _each(x, lambda each: mask_padding(each, lengths))
+def _masked(x: X, lengths: Tensor | None, name: str = "lengths") -> X:
+    masked: X = _each(x, lambda each: mask_padding(each, lengths, name))
     return masked
 
 
@@ -234,7 +234,9 @@ class CrossHeads(nn.Module, Generic[X]):
 
     def initial_state(self, memory: X, memory_lengths: Int[Tensor, " batch"] | None = None) -> CrossAttentionCache:
         """Project the memory to keys and values. Cost: O(S d^2) each."""
-        return CrossAttentionCache.from_tensors(self._projected_memory(_masked(memory, memory_lengths)), memory_lengths)
+        return CrossAttentionCache.from_tensors(
+            self._projected_memory(_masked(memory, memory_lengths, "memory_lengths")), memory_lengths
+        )
 
     def step(self, x_t: X, state: CrossAttentionCache) -> tuple[X, CrossAttentionCache]:
         """Process one position (B, d). Cost: O(S d + d^2)."""
@@ -267,7 +269,7 @@ class CrossHeads(nn.Module, Generic[X]):
         self, x: X, memory: X, lengths: Tensor | None, memory_lengths: Tensor | None
     ) -> tuple[AttentionInputs, tuple[Tensor, ...]]:
         (query,) = self._queries(_masked(x, lengths))
-        key, *values = self._projected_memory(_masked(memory, memory_lengths))
+        key, *values = self._projected_memory(_masked(memory, memory_lengths, "memory_lengths"))
         end = full_memory_lengths(lengths, memory_lengths, key.shape[2])
         return AttentionInputs(query, key, lengths=lengths, memory_lengths=end), tuple(values)
 

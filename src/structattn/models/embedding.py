@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from structattn.attention import Streams
 from structattn.attention.positions.absolute import LearnedPositions, SinusoidalPositions
+from structattn.operators.common.checks import require_lengths
 from structattn.operators.common.dropout import dropout
 from structattn.support.special_tokens import CLASS_OFFSET
 
@@ -54,7 +55,7 @@ class Embedding(nn.Module):
         rows = tokens if self.full_table else (tokens - CLASS_OFFSET).clamp(min=0)
         x: Tensor = self.table(rows) * self.factor
         if self.positions is not None:
-            x = x + positions_of(self.positions, first, tokens.shape[1], lengths).to(x.dtype)
+            x = x + positions_of(self.positions, first, tokens, lengths).to(x.dtype)
         return dropout(x, self.dropout) if self.training else x
 
     def embed_step(self, tokens: Int[Tensor, " batch"], position: int) -> Float[Tensor, "batch d_model"]:
@@ -103,10 +104,13 @@ class TwoStreamEmbedding(nn.Module):
 
 
 def positions_of(
-    positions: nn.Module, first: int, count: int, lengths: Int[Tensor, " batch"] | None
+    positions: nn.Module, first: int, tokens: Int[Tensor, "batch count"], lengths: Int[Tensor, " batch"] | None
 ) -> Float[Tensor, "*#batch count d_model"]:
     """Return what positions add to embeddings; those that count from the end count from that of each text."""
+    batch, count = tokens.shape
     backward = isinstance(positions, SinusoidalPositions) and positions.direction == "backward"
+    if backward and lengths is not None:
+        require_lengths(lengths, batch)
     added: Tensor = positions(first, count, lengths=lengths) if backward else positions(first, count)
     return added
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from structattn.attention import Explanation, Streams
 from structattn.models.block import Block, HiddenStates, Memory
+from structattn.operators.common.checks import require_lengths
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Layers(nn.Module):
     ) -> HiddenStates:
         """Process whole sequences. Outputs at padding are undefined."""
         lengths = _drop_full_lengths(lengths, x)
-        memory_lengths = _drop_full_lengths(memory_lengths, memory)
+        memory_lengths = _drop_full_lengths(memory_lengths, memory, "memory_lengths")
         y: HiddenStates = self.final(self.body(x, lengths, memory, memory_lengths))
         return y
 
@@ -95,7 +96,7 @@ class Layers(nn.Module):
         memory_lengths: Int[Tensor, " batch"] | None = None,
     ) -> LayersState:
         """Return the state before the first position."""
-        memory_lengths = _drop_full_lengths(memory_lengths, memory)
+        memory_lengths = _drop_full_lengths(memory_lengths, memory, "memory_lengths")
         return LayersState(0, tuple(block.initial_state(batch_size, memory, memory_lengths) for block in self.blocks))
 
     def step(self, x_t: HiddenStates, state: LayersState) -> tuple[HiddenStates, LayersState]:
@@ -122,11 +123,12 @@ class Layers(nn.Module):
         return explanations
 
 
-def _drop_full_lengths(lengths: Tensor | None, x: HiddenStates | None) -> Tensor | None:
+def _drop_full_lengths(lengths: Tensor | None, x: HiddenStates | None, name: str = "lengths") -> Tensor | None:
     """Return None if there is no padding, so that layers skip masking; checked only where that is cheap."""
     if lengths is None or x is None or torch.compiler.is_compiling():
         return lengths
+    rows = x.semantic if isinstance(x, Streams) else x
+    require_lengths(lengths, len(rows), name)
     if lengths.device.type != "cpu" or lengths.numel() == 0:
         return lengths
-    time = (x.semantic if isinstance(x, Streams) else x).shape[1]
-    return None if bool((lengths == time).all()) else lengths  # one above T is refused by the layers
+    return None if bool((lengths == rows.shape[1]).all()) else lengths  # one above T is refused by the layers

@@ -209,7 +209,7 @@ class SpelledEmbedding(nn.Module):
         distinct, indices = torch.unique(tokens, return_inverse=True)
         x = self._embeddings(distinct, oov_spellings)[indices] * math.sqrt(self.table.embedding_dim)
         if self.positions is not None:
-            x = x + positions_of(self.positions, first, tokens.shape[1], lengths).to(x.dtype)
+            x = x + positions_of(self.positions, first, tokens, lengths).to(x.dtype)
         return dropout(x, self.dropout) if self.training else x
 
     def embed_step(self, tokens: Int[Tensor, " batch"], position: int) -> Float[Tensor, "batch d_model"]:

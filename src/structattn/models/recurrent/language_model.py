@@ -21,7 +21,7 @@ from structattn.operators import (
     stratified_stack_weights,
     superposition_stack_weights,
 )
-from structattn.operators.common.checks import mask_padding
+from structattn.operators.common.checks import mask_padding, require_lengths
 from structattn.operators.common.implementation import Implementation
 from structattn.operators.common.stack_contents import StackContents
 from structattn.operators.nondeterministic_stack.contents import nondeterministic_stack_contents
@@ -169,6 +169,8 @@ class RecurrentLanguageModel(nn.Module):
         stack = self.recurrence.stack
         if stack is None:
             return []
+        if lengths is not None:
+            require_lengths(lengths, len(tokens))
         num_skipped = int(_all_have_bos(tokens[:, 0]))
         inputs = tokens[:, num_skipped:], None if lengths is None else (lengths - num_skipped).clamp(min=0)
         actions, _ = self.recurrence.stack_inputs(self.recurrence(self.embedding(inputs[0]), inputs[1]))

@@ -15,7 +15,7 @@ from structattn.operators import (
     stack_rnn_initial_state,
     stack_rnn_step,
 )
-from structattn.operators.common.checks import mask_padding
+from structattn.operators.common.checks import mask_padding, require_lengths
 from structattn.operators.common.implementation import Implementation
 from structattn.operators.stack_rnn import Cell, gate_factor
 from structattn.support.special_tokens import BOS, FIRST_SYMBOL
@@ -188,7 +188,13 @@ class InputWithoutBos:
 
 
 def remove_bos(tokens: Int[Tensor, "batch time"], lengths: Int[Tensor, " batch"] | None) -> InputWithoutBos:
-    """Remove a leading <bos> from the sequences that have one."""
+    """Remove a leading <bos> from the sequences that have one.
+
+    Raises:
+        ValueError: lengths are not integers (B,).
+    """
+    if lengths is not None:
+        require_lengths(lengths, len(tokens))
     if tokens.shape[1] == 0:
         return InputWithoutBos(tokens, lengths, has_bos=False)
     has_bos = tokens[:, 0] == BOS

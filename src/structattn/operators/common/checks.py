@@ -93,6 +93,17 @@ def checked_range(integers: Tensor, least: int, most: int, name: str) -> Tensor:
     return result
 
 
+def require_lengths(lengths: object, batch: int, name: str = "lengths") -> None:
+    """Raise ValueError unless ``lengths`` is a tensor of integers (B,): a mask, for instance, or a list."""
+    found = f"a {type(lengths).__name__}"
+    if isinstance(lengths, Tensor):
+        is_integer = not (lengths.is_floating_point() or lengths.is_complex() or lengths.dtype == torch.bool)
+        if is_integer and lengths.shape == (batch,):
+            return
+        found = f"{lengths.dtype} {tuple(lengths.shape)}"
+    raise ValueError(f"{name}: integers (B,) = ({batch},), found {found}")
+
+
 def integer_lengths(lengths: Tensor | None, batch: int, device: torch.device, name: str = "lengths") -> Tensor | None:
     """Return the lengths as (B,) int64 on ``device``, or None; their range is checked by the compiled kernels.
 
@@ -101,9 +112,7 @@ def integer_lengths(lengths: Tensor | None, batch: int, device: torch.device, na
     """
     if lengths is None:
         return None
-    require_shape(name, lengths, (batch,), "(B,)")
-    if lengths.is_floating_point() or lengths.is_complex() or lengths.dtype == torch.bool:
-        raise ValueError(f"{name} has dtype {lengths.dtype}; expected integers")
+    require_lengths(lengths, batch, name)
     return lengths.to(device=device, dtype=torch.int64)
 
 
@@ -165,10 +174,15 @@ def inside(lengths: Tensor, time: int) -> Tensor:
     return torch.arange(time, device=lengths.device) < lengths[:, None]
 
 
-def mask_padding(x: Tensor, lengths: Tensor | None) -> Tensor:
-    """Set ``x`` (B, T, d) to zero from each length on, NaN included; its gradient is zero there, too."""
+def mask_padding(x: Tensor, lengths: Tensor | None, name: str = "lengths") -> Tensor:
+    """Set ``x`` (B, T, d) to zero from each length on, NaN included; its gradient is zero there, too.
+
+    Raises:
+        ValueError: ``lengths``, called ``name``, are not integers (B,).
+    """
     if lengths is None:
         return x
+    require_lengths(lengths, len(x), name)
     return torch.where(inside(lengths.to(x.device), x.shape[1])[..., None], x, 0)
 
 
