@@ -149,7 +149,7 @@ def _check_length(line: str, original: Text, rules: SelectionRules) -> None:
     count = line.count(" ") + 1 if rules.words else len(line)
     if count > rules.max_line_tokens:
         unit = "words" if rules.words else "characters"
-        limit = f"max_line_tokens is {rules.max_line_tokens}; max_characters drops such pairs"
+        limit = f"max_line_tokens is {rules.max_line_tokens}; max_characters (--max-characters) drops such pairs"
         column = original.bytes_before + 1
         raise DataError(original.path, f"the line has {count} {unit}, but {limit}", original.line, column)
 
