@@ -4,6 +4,7 @@ import json
 import os
 import resource
 import shutil
+import sys
 from contextlib import contextmanager
 
 import numpy as np
@@ -198,11 +199,13 @@ def test_demo_runs_twice_and_rejects_another_seed(tmp_path):
 def file_size_limit(num_bytes):
     """Let writes fail as on a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    writes_bytecode, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # a cut module could not be imported
     resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, before[1]))
     try:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        sys.dont_write_bytecode = writes_bytecode
 
 
 @pytest.mark.parametrize("command", ["evaluate", "report"])

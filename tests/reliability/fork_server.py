@@ -66,6 +66,7 @@ def run(request: dict) -> None:
     time.sleep(max(0.0, request.get("start_at", 0.0) - time.monotonic()))
     hard_limit = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
     resource.setrlimit(resource.RLIMIT_FSIZE, (request.get("file_limit", hard_limit), hard_limit))
+    sys.dont_write_bytecode = True  # a module that the limit cuts off could not be imported
     try:
         limits = request.get("limits")
         summary = train(settings, Path(request["folder"]), request.get("resume", "auto"), limits=limits)

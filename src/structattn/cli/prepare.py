@@ -132,16 +132,21 @@ def transformation(
 
 
 def text(
-    context: typer.Context,
     *,
     train: Annotated[
         Path, typer.Option(metavar="FILE", help="Training text, a sequence per line; .gz is decompressed.")
     ],
-    valid: Annotated[Path, typer.Option(metavar="FILE", help="Validation text.")],
     output: Output,
+    valid: Annotated[Path | None, typer.Option(metavar="FILE", help="Validation text.")] = None,
     test: Annotated[Path | None, typer.Option(metavar="FILE", help="Test text.")] = None,
+    hold_out: Annotated[
+        float | None, typer.Option(metavar="F", help="Fraction of training lines for each split not given.")
+    ] = None,
     level: TokenLevel = "word",
-    mode: Annotated[Mode, typer.Option(help="Each line is an example, or all lines form one stream.")] = "sentences",
+    mode: Annotated[
+        Mode | None,
+        typer.Option(help="Each line is an example, or all form a stream.  [default: stream if lines are wrapped]"),
+    ] = None,
     skip_empty: Annotated[bool, typer.Option("--skip-empty", help="Drop empty lines, which are refused else.")] = False,
     min_count: Annotated[
         int, typer.Option(min=1, metavar="N", help="Symbols seen less often become <unk>, such subwords are split.")
@@ -149,7 +154,10 @@ def text(
     max_symbols: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Keep only the most frequent symbols.")
     ] = None,
-    vocabulary_size: Pieces = 32_000,
+    vocabulary_size: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Merges (bpe) or pieces to learn.  [default: one for each 100 words]"),
+    ] = None,
     marker: BoundaryMarker = "end",
     unknown_classes: Annotated[
         bool, typer.Option("--unknown-classes", help="Words seen once become classes, such as UNK-LC-ing.")
@@ -173,8 +181,7 @@ def text(
     from structattn.tasks.language_modeling.prepare import prepare_language_modeling
     from structattn.tasks.language_modeling.settings import TextSettings
 
-    given = context.get_parameter_source("vocabulary_size")
-    if level in ("word", "character", "byte") and given is not None and given.name != "DEFAULT":
+    if level in ("word", "character", "byte") and vocabulary_size is not None:
         raise UsageError(f"--vocabulary-size applies to subwords, not to --level {level}; see --max-symbols")
     settings = TextSettings(
         level if tokenizer is None else "pretrained",
@@ -190,7 +197,14 @@ def text(
         nfkc=nfkc,
         lowercase=lowercase,
     )
-    prepare_language_modeling(output, train, valid, test, settings, workers=workers or available_cores())
+    if valid is None and hold_out is None:
+        raise UsageError("--valid is not given; expected it, or --hold-out 0.02 to hold out some of the training text")
+    missing = [name for name, path in (("valid", valid), ("test", test)) if path is None]
+    if hold_out is not None and not missing:
+        raise UsageError("--hold-out has no effect: validation and test data are both given")
+    shares = {} if hold_out is None else dict.fromkeys(missing, hold_out)
+    cores = workers or available_cores()
+    prepare_language_modeling(output, train, valid, test, settings, hold_out=shares, workers=cores)
     print_summary(output)
 
 

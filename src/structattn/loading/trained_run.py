@@ -42,7 +42,12 @@ else:  # each is imported when it is first called
     GenerationSettings = lazy_function("structattn.tasks.language_modeling.generator", "GenerationSettings")
     make_line_translator = lazy_function("structattn.tasks.translation.translators", "make_line_translator")
 
+_load_again = lazy_function("structattn.loading.runs", "load_again")  # that module imports this one
 Result = TypeVar("Result")
+
+
+def _unpickled(*arguments: Any) -> Any:
+    return _load_again(*arguments)
 
 
 def explain_texts(run: LoadedRun, texts: Sequence[str], targets: Sequence[str] | None = None) -> list[list[Record]]:
@@ -112,11 +117,9 @@ class TrainedRun:
             raise UsageError(
                 f"{self.run_dir}: was not loaded from a checkpoint; pickle the weights of its model instead"
             )
-        from structattn.loading.runs import load_again  # which imports this module
-
         device = str(next(self.model.parameters()).device)
         folders = self.run_dir.resolve(), self.prepared.path.resolve()
-        return load_again, (*folders, self.averaged_updates, self.digests, device, self.settings)
+        return _unpickled, (*folders, self.averaged_updates, self.digests, device, self.settings)
 
     def __copy__(self) -> "TrainedRun":
         return replace(self)

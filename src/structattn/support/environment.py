@@ -10,7 +10,8 @@ import signal
 import stat
 import subprocess
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -196,3 +197,21 @@ def source_commit() -> str | None:
     except (OSError, subprocess.CalledProcessError):
         return None
     return described.stdout.strip()
+
+
+@contextmanager
+def silent_standard_error() -> Iterator[None]:
+    """Drop what libraries in C and Rust write to standard error, as the backtrace of a panic that is caught."""
+    try:
+        stderr = os.dup(2)
+    except OSError:  # it is closed
+        yield
+        return
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, 2)
+    os.close(nothing)
+    try:
+        yield
+    finally:
+        os.dup2(stderr, 2)
+        os.close(stderr)

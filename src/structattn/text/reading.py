@@ -15,7 +15,7 @@ import gzip
 import io
 import logging
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -55,24 +55,35 @@ class Line(NamedTuple):
 
 
 class TextChunk(NamedTuple):
-    """Consecutive lines of a file.
+    """Lines of a file.
 
     Args:
         first_line: the number of the first line, counted from 1.
         text: the lines, each followed by a line feed, also the last one of the file.
         skipped_bytes: the number of bytes (of a mark) before the text of the first line.
+        numbers: those of the lines, where some between them are left out; None: they follow each other.
     """
 
     first_line: int
     text: str
     skipped_bytes: int
+    numbers: Sequence[int] | None = None
 
     def lines(self) -> Iterator[Line]:
         """Yield the lines one by one."""
         skipped = self.skipped_bytes
-        for number, text in enumerate(self.text.split("\n")[:-1], start=self.first_line):
+        lines = self.text.split("\n")[:-1]
+        numbers = range(self.first_line, self.first_line + len(lines)) if self.numbers is None else self.numbers
+        for number, text in zip(numbers, lines, strict=True):
             yield Line(number, text, skipped)
             skipped = 0
+
+    def only(self, keep: Callable[[Line], bool]) -> "TextChunk":
+        """Return some of the lines."""
+        kept = [line for line in self.lines() if keep(line)]
+        skipped = kept[0].skipped_bytes if kept else 0
+        text = "".join(line.text + "\n" for line in kept)
+        return TextChunk(self.first_line, text, skipped, tuple(line.number for line in kept))
 
 
 def read_lines(path: Path, notices: Notices, name: Path | None = None) -> Iterator[Line]:

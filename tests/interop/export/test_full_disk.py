@@ -2,6 +2,7 @@
 
 import errno
 import resource
+import sys
 from contextlib import contextmanager
 
 import pytest
@@ -22,11 +23,13 @@ LIBRARIES = {
 def file_size_limit(num_bytes):
     """Let writes fail as on a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    writes_bytecode, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # a cut module could not be imported
     resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, before[1]))
     try:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        sys.dont_write_bytecode = writes_bytecode
 
 
 @pytest.mark.quick("large files-safetensors", "large files-huggingface", "large files-ctranslate2")

@@ -222,9 +222,10 @@ class TextGenerator:
         def stops(row: int, tokens: Sequence[int]) -> bool:
             return self._cut(prompts[row], tokens) is not None
 
-        is_complete = stops if settings.stop else None
-        ends = {"is_complete": is_complete, "num_eos": settings.lines}
-        drawn = sample(self.encoder.model, start, limit, generators, settings.sampling, **ends)
+        ends = stops if settings.stop else None
+        drawn = sample(
+            self.encoder.model, start, limit, generators, settings.sampling, is_complete=ends, num_eos=settings.lines
+        )
         return [[hypothesis] for hypothesis in drawn]
 
     def search_tree(self, prompt: str, number: int = 1, path: Path = TEXTS) -> SearchedContinuation:

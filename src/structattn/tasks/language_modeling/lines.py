@@ -104,7 +104,8 @@ def _normalize(settings: TextSettings, text: str) -> str:
 
 def _check_sentence(settings: TextSettings, text: str, symbols: list[str]) -> None:
     if not symbols and not settings.skip_empty:
-        raise TextError("an empty line; skip_empty drops such lines, and mode stream keeps them", 1)
+        flags = "(--skip-empty, --mode stream)"
+        raise TextError(f"an empty line; skip_empty drops such lines, and mode stream keeps them {flags}", 1)
     if len(symbols) > settings.max_line_tokens:
         column = LEVELS[settings.unit].byte_offset(text, settings.max_line_tokens) + 1
         raise TextError(too_long(len(symbols), settings.max_line_tokens), column)
@@ -112,7 +113,7 @@ def _check_sentence(settings: TextSettings, text: str, symbols: list[str]) -> No
 
 def too_long(num_tokens: int, limit: int) -> str:
     """Return the reason why a line of that many tokens is refused."""
-    expected = f"max_line_tokens is {limit} in sentence mode; mode stream has no limit"
+    expected = f"max_line_tokens is {limit} in sentence mode; mode stream (--mode stream) has no limit"
     return f"the line has {num_tokens} tokens, but {expected}"
 
 

@@ -1,9 +1,10 @@
 """Training of the tokenizer of a text from the counts of its words, characters or bytes."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, cast
 
 import numpy as np
@@ -13,6 +14,7 @@ from structattn.support.files import sha256_of_file
 from structattn.support.processes import WorkerPool, worker_pool
 from structattn.support.progress import progress
 from structattn.support.special_tokens import UNK
+from structattn.tasks.language_modeling.files import TRAIN, TextFile, mode_of, text_files
 from structattn.tasks.language_modeling.lines import (
     count_chunk,
     cut_into_blocks,
@@ -24,13 +26,13 @@ from structattn.tasks.language_modeling.lines import (
 from structattn.tasks.language_modeling.settings import TextSettings
 from structattn.text.folders.header import Kind
 from structattn.text.folders.text_statistics import LARGE_UNKNOWN_SHARE, STATISTICS, TextStatistics
-from structattn.text.folders.text_tokenizer import SPECIAL_TOKENS, TextTokenizer
+from structattn.text.folders.text_tokenizer import SPECIAL_TOKENS, SUBWORD_LEVELS, TextTokenizer
 from structattn.text.folders.writing import require_empty_folder, source_entry, write_tokenized
-from structattn.text.reading import Notices, TextChunk, read_chunks
+from structattn.text.reading import Notices, TextChunk
 from structattn.text.tokenization.encoding import BulkEncoder, EncodedLines
 from structattn.text.tokenization.pretrained_tokenizer import PretrainedTokenizer, read_pretrained_tokenizer
 from structattn.text.tokenization.splitting import TextSize
-from structattn.text.tokenization.subword_tokenizer import build_subword_tokenizers
+from structattn.text.tokenization.subword_tokenizer import SubwordTokenizer, build_subword_tokenizers
 from structattn.text.tokenization.subword_training import (
     SymbolCounts,
     pretoken_counts,
@@ -71,12 +73,16 @@ def _train_with_classes(train: Mapping[str, int], held_out: Iterable[str], setti
 
 def _train_subwords(words: Mapping[str, int], settings: TextSettings) -> TextTokenizer:
     pretokens = pretoken_counts(words, pretokenizer(settings.level, settings.marker))
-    model = train_subword_model(settings.level, pretokens, settings.vocabulary_size, settings.marker)
+    size = _vocabulary_size(words, settings.level) if settings.vocabulary_size is None else settings.vocabulary_size
+    model = train_subword_model(settings.level, pretokens, size, settings.marker)
     (tokenizer,) = build_subword_tokenizers(model, [pretokens], settings.min_count)
     return TextTokenizer(tokenizer, settings.normalization)
 
 
 _CHUNK_BYTES: Final = 1 << 20
+_WORDS_FOR_EACH_MERGE: Final = 100
+_MAX_MERGES: Final = 32_000
+_FIRST_PIECES: Final = 2  # of SentencePiece: <unk> and the space
 _MAX_SUBWORD_WORDS: Final = 300_000  # training of byte-pair encoding takes 0.8 kB for each
 _SETTINGS: Final = TextSettings()
 
@@ -117,10 +123,11 @@ class _Totals:
 def prepare_language_modeling(
     folder: Path,
     train: Path,
-    valid: Path,
+    valid: Path | None,
     test: Path | None = None,
     settings: TextSettings = _SETTINGS,
     *,
+    hold_out: Mapping[str, float] = MappingProxyType({}),
     workers: int = 1,
 ) -> tuple[str, ...]:
     """Check text files, train a tokenizer, encode them, and write a prepared folder atomically.
@@ -128,9 +135,11 @@ def prepare_language_modeling(
     Args:
         folder: the prepared folder; must not exist, or be empty.
         train: the text from which the tokenizer is trained, one sequence per line. ``.gz`` is decompressed.
-        valid: validation text.
+        valid: validation text; None: it is held out.
         test: test text, if any.
         settings: how the text is split into tokens and stored.
+        hold_out: maps names of further splits to the share of the training text that they get: random sentences, equal
+            ones together, or the end of a stream.
         workers: the number of worker processes for text of more than a few MB. It does not change the result. A script
             that uses several guards its entry point with ``if __name__ == "__main__"``.
 
@@ -142,44 +151,82 @@ def prepare_language_modeling(
         UsageError: an option is invalid, or an optional library is not installed.
     """
     notices, folder = Notices(), Path(folder)
-    paths = {"train": Path(train), "valid": Path(valid), **({} if test is None else {"test": Path(test)})}
+    given = {TRAIN: train, "valid": valid, "test": test}
+    paths = {split: Path(path) for split, path in given.items() if path is not None}
     require_empty_folder(folder)
-    sources = [source_entry(path, split, folder) for split, path in paths.items()]
+    sources = {split: source_entry(path, split, folder) for split, path in paths.items()}
+    settings = replace(settings, mode=mode_of(settings, paths[TRAIN], notices))
+    files = text_files(paths, hold_out, str(settings.mode))
+    sources = {split: {**sources.get(split, sources[TRAIN]), "split": split} for split in files}
     with worker_pool(workers) as pool:
         with progress("Checking text", None, "lines") as advance:
-            surveys = {split: _survey(path, settings, pool, notices, advance) for split, path in paths.items()}
+            surveys = {}
+            for split, file in files.items():
+                surveys[split] = _survey(file.path, file, split, settings, pool, notices, advance)
         held_out = (
             symbol for split, survey in surveys.items() if split != "train" for symbol in survey.counts.symbols()
         )
-        tokenizer = train_tokenizer(surveys["train"].counts.pop(), held_out, settings)
+        words = surveys[TRAIN].counts.pop()
+        if settings.level in SUBWORD_LEVELS and settings.vocabulary_size is None:
+            settings = replace(settings, vocabulary_size=_vocabulary_size(words, settings.level))
+        tokenizer = train_tokenizer(words, held_out, settings)
+        if isinstance(tokenizer.tokenizer, SubwordTokenizer):
+            _report_words_seen_once(words, tokenizer.tokenizer, notices)
+        del words
         for survey in surveys.values():
             survey.counts.clear()  # they take the most memory
-        totals = {split: _Totals(_unknown_ids(tokenizer)) for split in paths}
+        totals = {split: _Totals(_unknown_ids(tokenizer)) for split in files}
         with progress("Writing", sum(survey.lines for survey in surveys.values()), "lines") as advance:
             write_tokenized(
                 folder,
                 kind=cast("Kind", settings.mode),
                 tokenizer=tokenizer,
                 description=_tokenizer_description(settings, tokenizer),
-                sources=sources,
+                sources=list(sources.values()),
                 splits={
                     split: totals[split].count(
-                        _encode(paths[split], source, settings, tokenizer, pool, advance), settings
+                        _encode(file, sources[split], settings, tokenizer, pool, advance), settings
                     )
-                    for source in sources
-                    for split in [source["split"]]
+                    for split, file in files.items()
                 },
-                extra=lambda: _description(surveys, settings, totals),
+                extra=lambda: {
+                    **({"hold_out": dict(hold_out)} if hold_out else {}),
+                    **_description(surveys, settings, totals),
+                },
             )
     _report(settings, totals, notices)
     return notices.messages
 
 
+def _vocabulary_size(words: Mapping[str, int], level: str) -> int:
+    """Return the number of subwords to learn: few examples teach a model little of a token."""
+    merges = min(_MAX_MERGES, sum(words.values()) // _WORDS_FOR_EACH_MERGE)
+    return max(1, merges) if level == "bpe" else merges + len(set().union(*words)) + _FIRST_PIECES
+
+
+def _report_words_seen_once(words: Mapping[str, int], tokenizer: SubwordTokenizer, notices: Notices) -> None:
+    """Warn if most of the tokens that occur in the training text are whole words that occur once there."""
+    used, once = set[int](), 0
+    for count, ids in zip(words.values(), tokenizer.encode_words(list(words)), strict=True):
+        used.update(ids)
+        once += count == len(ids) == 1
+    if 2 * once > len(used):
+        advice = "a smaller vocabulary_size (--vocabulary-size) makes them of parts"
+        stated = f"{once:,} of the {len(used):,} tokens of train are whole words that occur once in it"
+        notices.add(f"{stated}, of which a model learns little; {advice}")
+
+
 def _survey(
-    path: Path, settings: TextSettings, pool: WorkerPool, notices: Notices, advance: Callable[..., None]
+    path: Path,
+    file: TextFile,
+    split: str,
+    settings: TextSettings,
+    pool: WorkerPool,
+    notices: Notices,
+    advance: Callable[..., None],
 ) -> _Survey:
     total = _Survey(SymbolCounts(_MAX_SUBWORD_WORDS if settings.subwords else None))
-    for chunk, counted in pool.map(partial(count_chunk, settings), read_chunks(path, notices, _CHUNK_BYTES)):
+    for chunk, counted in pool.map(partial(count_chunk, settings), file.chunks(_CHUNK_BYTES, notices)):
         if counted is None:
             refuse_line(settings, path, chunk)
         if settings.tokenizer is None:
@@ -189,7 +236,8 @@ def _survey(
         advance(counted.lines)
     if total.skipped == total.lines:
         empty = f"all of its {total.skipped} lines are empty"
-        raise DataError(path, empty if total.skipped else "holds no lines")
+        none = "holds no lines" if file.is_whole else f"none of its lines was assigned to {split!r}"
+        raise DataError(path, empty if total.skipped else none)
     if total.counts.num_evicted:
         notices.add(
             f"{path}: {total.counts.num_evicted} rare words do not fit into memory; subwords are trained on the others"
@@ -200,7 +248,7 @@ def _survey(
 
 
 def _encode(
-    path: Path,
+    file: TextFile,
     source: Mapping[str, str],
     settings: TextSettings,
     tokenizer: TextTokenizer,
@@ -208,7 +256,8 @@ def _encode(
     advance: Callable[..., None],
 ) -> Iterator[EncodedLines]:
     """Read a file again and yield the ids of its lines, without those that are skipped."""
-    for chunk, lines in _encode_chunks(path, settings, tokenizer, pool):
+    path = file.path
+    for chunk, lines in _encode_chunks(file, settings, tokenizer, pool):
         if settings.mode == "stream":
             yield lines
         else:
@@ -220,10 +269,10 @@ def _encode(
 
 
 def _encode_chunks(
-    path: Path, settings: TextSettings, tokenizer: TextTokenizer, pool: WorkerPool
+    file: TextFile, settings: TextSettings, tokenizer: TextTokenizer, pool: WorkerPool
 ) -> Iterator[tuple[TextChunk, EncodedLines]]:
     """Yield each chunk of a file with the ids of its lines."""
-    chunks = read_chunks(path, Notices(log=False), _CHUNK_BYTES)  # the first pass has collected all notices
+    path, chunks = file.path, file.chunks(_CHUNK_BYTES)  # the first pass has collected all notices
     if isinstance(tokenizer.tokenizer, PretrainedTokenizer):  # which has threads of its own
         for chunk in chunks:
             yield chunk, encode_chunk(settings, tokenizer.tokenizer, path, chunk)
@@ -240,7 +289,7 @@ def _check_lengths(lines: EncodedLines, settings: TextSettings, path: Path, chun
     long = np.flatnonzero(lines.lengths > settings.max_line_tokens)
     if len(long):
         reason = too_long(int(lines.lengths[long[0]]), settings.max_line_tokens)
-        raise DataError(path, reason, chunk.first_line + int(long[0]), 1)
+        raise DataError(path, reason, [line.number for line in chunk.lines()][int(long[0])], 1)
 
 
 def _unknown_ids(tokenizer: TextTokenizer) -> tuple[int, ...]:

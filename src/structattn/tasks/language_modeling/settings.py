@@ -18,7 +18,8 @@ class TextSettings:
     Args:
         level: ``word`` (separated by spaces and tabs), ``character`` (code points), ``byte`` (of UTF-8), or one of the
             subwords ``bpe``, ``sentencepiece-bpe`` and ``sentencepiece-unigram``; or ``pretrained``.
-        mode: ``sentences``: each line is a separate example; ``stream``: the lines are concatenated.
+        mode: ``sentences``: each line is a separate example; ``stream``: the lines are concatenated; None: a stream if
+            lines are wrapped and paragraphs end at empty lines, else sentences.
         skip_empty: drop lines without symbols in sentence mode; otherwise they are refused.
         max_line_tokens: longer lines are refused in sentence mode.
         min_count: symbols that are rarer in the training text become ``<unk>``; rarer subwords are split.
@@ -26,7 +27,8 @@ class TextSettings:
             for subwords.
         unknown_classes: words that are rarer than 2 or ``min_count`` become classes by shape and suffix instead of
             ``<unk>``, see ``unknown_class``; for words only.
-        vocabulary_size: the number of merges (``bpe``) or pieces (SentencePiece) to learn.
+        vocabulary_size: the number of merges (``bpe``) or pieces (SentencePiece) to learn; None: one merge for each
+            hundred words of the training text, at most 32,000.
         marker: the word-boundary marker of ``bpe``, see ``BytePairEncoding``.
         block_length: in a stream, cut the end off every 1,000 lines so that the rest makes whole blocks of this many
             tokens, ``<eos>`` included (Li et al. 2024); None to keep all tokens.
@@ -39,12 +41,12 @@ class TextSettings:
     """
 
     level: str = "word"
-    mode: str = "sentences"
+    mode: str | None = "sentences"
     skip_empty: bool = False
     max_line_tokens: int = 100_000
     min_count: int = 1
     max_symbols: int | None = None
-    vocabulary_size: int = 32_000
+    vocabulary_size: int | None = None
     marker: str = "end"
     unknown_classes: bool = False
     block_length: int | None = None
@@ -54,24 +56,25 @@ class TextSettings:
 
     def __post_init__(self) -> None:
         for name, known in (("level", (*TEXT_LEVELS, PRETRAINED)), ("mode", MODES), ("marker", MARKERS)):
-            if getattr(self, name) not in known:
+            if getattr(self, name) not in known and (name, self.mode) != ("mode", None):
                 raise UsageError(f"{name} {getattr(self, name)!r} is not one of {sorted(known)}")
         for name in ("max_line_tokens", "min_count", "max_symbols", "vocabulary_size", "block_length"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise UsageError(f"{name} is {value}; expected at least 1")
-        if self.block_length is not None and self.mode != "stream":
-            raise UsageError(f"block_length applies to mode stream, not to {self.mode}")
+        if self.block_length is not None and self.mode == "sentences":
+            raise UsageError("block_length applies to mode stream, not to sentences (--block-length, --mode stream)")
         if (self.level == PRETRAINED) != (self.tokenizer is not None):
             raise UsageError(
                 f"level is {self.level} and tokenizer {self.tokenizer}; expected both or neither of pretrained"
             )
         if self.unknown_classes and self.level != "word":
-            raise UsageError(f"unknown_classes apply to level word, not to {self.level}")
+            raise UsageError(f"unknown_classes apply to level word, not to {self.level} (--unknown-classes)")
         if self.level == "byte" and (self.min_count > 1 or self.max_symbols is not None):
-            raise UsageError("min_count and max_symbols do not apply to bytes: the vocabulary always has all 256")
+            reason = "min_count and max_symbols do not apply to bytes: the vocabulary always has all 256"
+            raise UsageError(f"{reason} (--min-count, --max-symbols)")
         if self.subwords and self.max_symbols is not None:
-            raise UsageError("max_symbols does not apply to subwords; expected vocabulary_size")
+            raise UsageError("max_symbols does not apply to subwords; expected vocabulary_size (--vocabulary-size)")
 
     @property
     def subwords(self) -> bool:

@@ -1,13 +1,14 @@
 """Filters of pairs: a pair is kept or dropped as a whole, and dropped pairs are counted by reason."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from structattn.support.errors import DataError, UsageError
-from structattn.support.seeds import derived_seed, numpy_generator
+from structattn.support.seeds import numpy_generator
 from structattn.tasks.translation.reading import PairFiles, RawPair, Text, read_pairs
 from structattn.text.lines import Normalization
+from structattn.text.portions import Portion
 from structattn.text.reading import Notices
 
 
@@ -101,40 +102,6 @@ _REASONS = {
 
 
 @dataclass(frozen=True)
-class Portion:
-    """A random portion of the pairs of a file. Pairs with the same source line are in the same portion.
-
-    A hash of the normalized source line and the seed gives a number uniform over [0, 1); the portion holds the lines
-    with numbers in [low, high).
-    """
-
-    low: float
-    high: float
-    seed: int
-
-    def contains(self, source: str) -> bool:
-        """Return whether the pairs of a normalized source line are in the portion."""
-        return self.low <= derived_seed(self.seed, "held out", source) / 2**63 < self.high
-
-
-def split_portions(shares: Mapping[str, float], seed: int, rest: str) -> dict[str, Portion]:
-    """Divide [0, 1) into portions.
-
-    Raises:
-        UsageError: a share is not between 0 and 1, or nothing remains.
-    """
-    portions, low = {}, 0.0
-    for name, share in shares.items():
-        if not 0 < share < 1:
-            raise UsageError(f"the share held out for {name!r} is {share}; expected more than 0 and less than 1")
-        portions[name] = Portion(low, low + share, seed)
-        low += share
-    if low >= 1:
-        raise UsageError(f"the shares held out add up to {low:g}; nothing is left for {rest!r}")
-    return portions | {rest: Portion(low, 1.0, seed)}
-
-
-@dataclass(frozen=True)
 class SelectionRules:
     """How the pairs of a split are selected.
 
@@ -182,7 +149,7 @@ def _check_length(line: str, original: Text, rules: SelectionRules) -> None:
     count = line.count(" ") + 1 if rules.words else len(line)
     if count > rules.max_line_tokens:
         unit = "words" if rules.words else "characters"
-        limit = f"max_line_tokens is {rules.max_line_tokens}; max_characters drops such pairs"
+        limit = f"max_line_tokens is {rules.max_line_tokens}; max_characters (--max-characters) drops such pairs"
         column = original.bytes_before + 1
         raise DataError(original.path, f"the line has {count} {unit}, but {limit}", original.line, column)
 

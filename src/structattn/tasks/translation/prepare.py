@@ -14,7 +14,7 @@ from structattn.support.errors import UsageError
 from structattn.support.files import open_unflushed
 from structattn.support.processes import WorkerPool, worker_pool
 from structattn.support.progress import progress
-from structattn.tasks.translation.filters import Filters, SelectionRules, split_portions
+from structattn.tasks.translation.filters import Filters, SelectionRules
 from structattn.tasks.translation.reading import PairFiles, PairReader, open_pair_files
 from structattn.tasks.translation.splits import EncodedPairs, Split
 from structattn.tasks.translation.tokenizer_training import TokenizerSettings, train_tokenizers
@@ -23,6 +23,7 @@ from structattn.text.folders.parallel import SOURCE_PREFIX, ParallelSides, RareW
 from structattn.text.folders.text_statistics import LARGE_UNKNOWN_SHARE
 from structattn.text.folders.writing import SequenceWriter, new_prepared_folder, require_empty_folder, write_header
 from structattn.text.lines import Normalization
+from structattn.text.portions import split_portions
 from structattn.text.reading import Notices
 from structattn.text.tokenization.subword_training import DEFAULT_CAPACITY, SymbolCounts
 from structattn.text.tokenization.vocabulary import UNKNOWN_SYMBOL

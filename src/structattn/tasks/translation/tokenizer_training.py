@@ -47,7 +47,7 @@ class TokenizerSettings:
             if value < 0:
                 raise UsageError(f"{name} is {value}; expected at least 0")
         if self.level == "byte" and self.threshold > 1:
-            raise UsageError("threshold does not apply to bytes: the vocabulary always has all 256")
+            raise UsageError("threshold (--vocabulary-threshold) does not apply to bytes: the vocabulary has all 256")
 
     def description(self) -> dict[str, Any]:
         """Return the fields that the header stores: those that the level uses."""

@@ -6,18 +6,17 @@ under their own names. If one token has several roles, as ``<|endoftext|>`` of G
 
 import hashlib
 import json
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import Any, Final, SupportsInt
 
 import numpy as np
 from jaxtyping import Int32
 
+from structattn.support.environment import silent_standard_error
 from structattn.support.errors import DataError, UsageError
 from structattn.support.files import write_unflushed
 from structattn.support.imports import import_library
@@ -135,7 +134,7 @@ class PretrainedTokenizer:
     def _call(self, encode: Callable[..., Any], text: str | Sequence[str]) -> Any:
         """Encode by the library, whose errors have no common class, and some are panics of Rust."""
         try:
-            with _silent_panics() if b'"Regex"' in self.content else nullcontext():
+            with silent_standard_error() if b'"Regex"' in self.content else nullcontext():
                 return encode(text, add_special_tokens=False)
         except BaseException as error:
             if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
@@ -179,23 +178,6 @@ class PretrainedTokenizer:
     def save(self, folder: Path, prefix: str) -> None:
         """Write ``tokenizer.json`` to a prepared folder, which flushes it."""
         write_unflushed(folder / (prefix + TOKENIZER_NAME), self.content)
-
-
-@contextmanager
-def _silent_panics() -> Iterator[None]:
-    """Keep what a panic of Rust writes to standard error: its backtrace, which the error replaces."""
-    try:
-        stderr = os.dup(2)
-    except OSError:  # it is closed
-        yield
-        return
-    with TemporaryFile() as kept:
-        os.dup2(kept.fileno(), 2)
-        try:
-            yield
-        finally:
-            os.dup2(stderr, 2)
-            os.close(stderr)
 
 
 def read_pretrained_tokenizer(folder: Path) -> PretrainedTokenizer:
