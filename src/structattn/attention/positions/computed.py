@@ -1,7 +1,6 @@
 """Tables that modules compute from their arguments and do not store."""
 
 from collections.abc import Callable
-from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -26,7 +25,7 @@ class ComputedTable(nn.Module):
         table = self.computed_table(None).to(self.table_dtype or torch.get_default_dtype())
         self.register_buffer("table", table, persistent=False)
 
-    def _apply(self, function: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+    def _apply(self, function: Callable[[Tensor], Tensor], recurse: bool = True) -> "ComputedTable":
         before = self.table
         super()._apply(function, recurse)  # type: ignore[no-untyped-call]  # torch's
         after = self.table
