@@ -110,7 +110,7 @@ class EncoderDecoder(nn.Module):
     ) -> Float[Tensor, "batch time d_model"]:
         """Return the decoder's output, before the output layer."""
         memory = self.encode(source, source_lengths, oov_spellings)
-        x: Tensor = self.decoder(self.target(target, lengths=target_lengths), target_lengths, memory, source_lengths)
+        x: Tensor = self.decoder(self.target(target, 0, target_lengths), target_lengths, memory, source_lengths)
         return x
 
     def attended_hidden_states(
@@ -123,9 +123,7 @@ class EncoderDecoder(nn.Module):
     ) -> tuple[Float[Tensor, "batch time d_model"], EncoderDecoderWeights]:
         """Return the decoder's output and the attention weights, for losses that depend on both."""
         memory, encoder = self.encoder.attend(self._embedded(source, source_lengths, oov_spellings), source_lengths)
-        x, decoder = self.decoder.attend(
-            self.target(target, lengths=target_lengths), target_lengths, memory, source_lengths
-        )
+        x, decoder = self.decoder.attend(self.target(target, 0, target_lengths), target_lengths, memory, source_lengths)
         return cast(Tensor, x), EncoderDecoderWeights([own for own, _ in encoder], decoder)
 
     def logits(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch classes"]:
@@ -157,7 +155,7 @@ class EncoderDecoder(nn.Module):
     ) -> tuple[Float[Tensor, "batch classes"], LayersState]:
         """Process one target token of each sequence; return the logits of the next and the new state."""
         x, state = self.decoder.step(self.target.embed_step(tokens, state.position), state)
-        return self.logits(cast(Tensor, x)), state
+        return class_logits(cast(Tensor, x), self.output, self.target), state
 
     @torch.no_grad()
     def explain(
@@ -171,13 +169,11 @@ class EncoderDecoder(nn.Module):
         """Return the attention weights of each layer, first layer first; dropout is active in training mode."""
         encoder = self.encoder.explain(self._embedded(source, source_lengths, oov_spellings), source_lengths)
         memory = self.encode(source, source_lengths, oov_spellings)
-        decoder = self.decoder.explain(
-            self.target(target, lengths=target_lengths), target_lengths, memory, source_lengths
-        )
+        decoder = self.decoder.explain(self.target(target, 0, target_lengths), target_lengths, memory, source_lengths)
         return EncoderDecoderExplanation(encoder, decoder)
 
     def _embedded(self, source: Tensor, lengths: Tensor | None, oov_spellings: Tensor | None) -> Any:
         embedding = self.target if self.source is None else self.source
         if isinstance(embedding, SpelledEmbedding):
-            return embedding(source, lengths=lengths, oov_spellings=oov_spellings)
-        return embedding(source, lengths=lengths)
+            return embedding(source, 0, lengths, oov_spellings)
+        return embedding(source, 0, lengths)

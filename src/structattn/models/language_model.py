@@ -30,7 +30,7 @@ class _TransformerLanguageModel(nn.Module):
         self, tokens: Int[Tensor, "batch time"], lengths: Int[Tensor, " batch"] | None = None
     ) -> HiddenStates:
         """Return the hidden states before the output layer (B, T, d), of both streams if there are two."""
-        return self.layers.hidden_states(self.embedding(tokens, lengths=lengths), lengths)
+        return self.layers.hidden_states(self.embedding(tokens, 0, lengths), lengths)
 
     def attend(
         self, tokens: Int[Tensor, "batch time"], lengths: Int[Tensor, " batch"] | None = None
@@ -39,7 +39,7 @@ class _TransformerLanguageModel(nn.Module):
 
         The weights are differentiable, and None for layers that have none, such as stacks.
         """
-        x, weights = self.layers.attend(self.embedding(tokens, lengths=lengths), lengths)
+        x, weights = self.layers.attend(self.embedding(tokens, 0, lengths), lengths)
         return self._logits(x), [own for own, _ in weights]
 
     @torch.no_grad()
@@ -47,7 +47,7 @@ class _TransformerLanguageModel(nn.Module):
         self, tokens: Int[Tensor, "batch time"], lengths: Int[Tensor, " batch"] | None = None
     ) -> list[Explanation]:
         """Return the attention weights of each layer, first layer first; dropout is active in training mode."""
-        return self.layers.explain(self.embedding(tokens, lengths=lengths), lengths)
+        return self.layers.explain(self.embedding(tokens, 0, lengths), lengths)
 
     def _logits(self, x: Any) -> Tensor:
         return class_logits(x, self.output, self.embedding)
@@ -74,7 +74,7 @@ class LanguageModel(_TransformerLanguageModel):
             tokens: ids; <pad> from each length on.
             lengths: number of tokens per sequence; None: no padding. Logits at padding are undefined.
         """
-        return self._logits(self.layers(self.embedding(tokens, lengths=lengths), lengths))
+        return self._logits(self.layers(self.embedding(tokens, 0, lengths), lengths))
 
     def initial_state(self, batch_size: int) -> LayersState:
         """Return the state before the first token, which is <bos>."""
@@ -120,5 +120,5 @@ class MaskedLanguageModel(_TransformerLanguageModel):
         Returns:
             (B, T, classes), or (N, classes) for the N predicted positions, sequence by sequence.
         """
-        x = self.layers(self.embedding(tokens, lengths=lengths), lengths)
+        x = self.layers(self.embedding(tokens, 0, lengths), lengths)
         return self._logits(x if predicted is None else x[predicted])
