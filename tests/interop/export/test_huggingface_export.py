@@ -12,7 +12,12 @@ from structattn.interop.export.input_form import input_form
 from structattn.interop.export.tokenizer import make_tokenizer
 from structattn.support.errors import UsageError
 from structattn.support.special_tokens import BOS, CLASS_OFFSET, EOS
+from structattn.tasks.language_modeling.prepare import prepare_language_modeling
+from structattn.tasks.language_modeling.settings import TextSettings
 from structattn.text.folders.prepared import open_prepared
+from structattn.text.folders.text_tokenizer import TextTokenizer
+from structattn.text.tokenization.tokenizers import SymbolTokenizer
+from structattn.text.tokenization.vocabulary import Vocabulary
 
 
 @pytest.fixture(autouse=True)
@@ -244,3 +249,47 @@ def test_a_pretrained_tokenizer_gets_the_ids_of_the_run(prepared_data, gpt2_toke
     for line in LINES:
         assert found.encode(line).ids == [BOS, *text.encode(line), EOS]
         assert found.decode(found.encode(line).ids) == text.decode(text.encode(line))
+
+
+@pytest.mark.parametrize("case", [*LEVELS, "dyck", "masked", "reversal"])
+def test_data_can_be_prepared_with_an_exported_tokenizer(trained, tmp_path, case):
+    level = {"level": case, **LEVELS[case]} if case in LEVELS else {}
+    name = case if case in ("dyck", "masked", "reversal") else "sentences"
+    model = {"kind": "masked", **SIZES, "layers": 1} if name == "masked" else {**SIZES, "layers": 1}
+    run = trained(name, model, **level)
+    export_run(run, "huggingface", tmp_path / "exported")
+    lines = [line for line in lines_of(run) if line]
+    (tmp_path / "text").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    settings = TextSettings("pretrained", tokenizer=tmp_path / "exported")
+    prepare_language_modeling(tmp_path / "data", tmp_path / "text", tmp_path / "text", settings=settings)
+    prepared = open_prepared(tmp_path / "data")
+    for index, line in enumerate(lines):
+        ids = prepared.split("train")[index].tolist()
+        symbols = [prepared.vocabulary.symbols[token] for token in ids]
+        theirs = run.prepared.tokenizer.encode(line)
+        assert len(symbols) == len(theirs)
+        if case != "byte":  # the library has names of its own for bytes
+            assert symbols == [run.prepared.vocabulary.symbols[token] for token in theirs]
+
+
+@pytest.mark.parametrize("name", ["dyck", "masked", "joint"])
+def test_words_that_a_vocabulary_without_unknown_symbol_lacks_are_refused_by_name(exported, trained, library, name):
+    models = {"dyck": {**SIZES, "layers": 1}, "masked": {"kind": "masked", **SIZES, "layers": 1}, "joint": TRANSLATOR}
+    autos = {"dyck": "CausalLM", "masked": "MaskedLM", "joint": "Seq2SeqLM"}
+    run = trained(name, models[name])
+    model, tokenizer = exported(run, getattr(library, f"AutoModelFor{autos[name]}"))
+    inputs = tokenizer(["zebra"], return_tensors="pt")
+    inputs |= {"decoder_input_ids": torch.tensor([[BOS]])} if name == "joint" else {}
+    if run.prepared.vocabulary.has_unknown:
+        assert inputs["input_ids"][0, 0] == run.prepared.vocabulary.id_of["<unk>"]
+        assert model(**inputs).logits.isfinite().any()
+    else:
+        with pytest.raises(ValueError, match=r"id \d+ is not in the vocabulary of 0 to \d+; where .* no <unk>"):
+            model(**inputs)
+
+
+def test_unseen_words_are_the_unknown_symbol_where_there_is_one():
+    for level, line, known in (("word", "the zebra", ["the"]), ("character", "tz", ["t"])):
+        vocabulary = Vocabulary.from_symbols(known, unknown=True)
+        found = make_tokenizer(TextTokenizer(SymbolTokenizer(level, vocabulary), None), (BOS,), ())
+        assert found.encode(line).ids == [BOS, vocabulary.id_of[known[0]], vocabulary.id_of["<unk>"]]

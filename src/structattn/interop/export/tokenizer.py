@@ -33,6 +33,7 @@ def make_tokenizer(
     after: Sequence[int],
     examples: Sequence[Sequence[int]] = (),
     continued: bool = False,
+    has_mask: bool = False,
 ) -> Any:
     """Return a ``tokenizers.Tokenizer`` with our ids.
 
@@ -42,12 +43,13 @@ def make_tokenizer(
         after: ids put after each text.
         examples: ids of lines of the data, on which both tokenizers are compared.
         continued: whether tokens are decoded that continue a text: words begin with a space, the first one, too.
+        has_mask: whether the first id after the vocabulary is that of the mask.
 
     Raises:
         UsageError: the library cannot encode like this tokenizer, or is not installed; the message says why.
     """
     tokenizers = import_library("tokenizers", "mt", "exporting a tokenizer")
-    found = _make(tokenizers, text.tokenizer)
+    found = _make(tokenizers, text.tokenizer, (MASK_SYMBOL,) * has_mask)
     if text.normalization is not None:
         found.normalizer = _with_normalization(tokenizers, text.normalization, found.normalizer)
     if not isinstance(text.tokenizer, PretrainedTokenizer):
@@ -83,21 +85,24 @@ def _special(tokenizers: Any, symbol: str) -> Any:
     return tokenizers.AddedToken(symbol, special=True, normalized=False)
 
 
-def _make(tokenizers: Any, tokenizer: Any) -> Any:
+def _make(tokenizers: Any, tokenizer: Any, after: Sequence[str]) -> Any:
     if isinstance(tokenizer, PretrainedTokenizer):
         return tokenizers.Tokenizer.from_str(json.dumps(tokenizer.renumbered()))
     if isinstance(tokenizer, SymbolTokenizer) and not tokenizer.unknown_classes:
-        return _of_symbols(tokenizers, tokenizer.level, tokenizer.vocabulary)
+        return _of_symbols(tokenizers, tokenizer.level, tokenizer.vocabulary, after)
     if isinstance(tokenizer, SubwordTokenizer) and isinstance(tokenizer.model, BytePairEncoding):
         return _of_subwords(tokenizers, tokenizer.model, tokenizer.vocabulary)
     reason = "classes of unknown words" if isinstance(tokenizer, SymbolTokenizer) else "a SentencePiece model"
     raise UsageError(f"tokenizer: {reason} cannot be written as tokenizer.json")
 
 
-def _of_symbols(tokenizers: Any, level: str, vocabulary: Vocabulary) -> Any:
+def _of_symbols(tokenizers: Any, level: str, vocabulary: Vocabulary, after: Sequence[str]) -> Any:
+    """The library needs an unknown symbol: where there is none, its id is one that no model takes."""
     if level == "byte":
         return _of_bytes(tokenizers, vocabulary)
-    model = tokenizers.models.WordLevel(vocab=dict(vocabulary.id_of), unk_token=UNKNOWN_SYMBOL)
+    symbols = dict.fromkeys([*vocabulary.symbols, *after, UNKNOWN_SYMBOL])
+    ids = {symbol: index for index, symbol in enumerate(symbols)}
+    model = tokenizers.models.WordLevel(vocab=ids, unk_token=UNKNOWN_SYMBOL)
     found = tokenizers.Tokenizer(model)
     pattern, behavior = (_SPACES, "removed") if level == "word" else (_ANY_CHARACTER, "isolated")
     found.pre_tokenizer = tokenizers.pre_tokenizers.Split(tokenizers.Regex(pattern), behavior)
@@ -208,7 +213,7 @@ def _examples(run: TrainedRun, text: TextTokenizer) -> Sequence[Sequence[int]]:
 def _write_tokenizer(run: TrainedRun, text: TextTokenizer, folder: Path, padding_side: str) -> None:
     form = input_form(run)
     continued = run.prepared.parallel_sides is None and not run.settings.task.startswith("masked")
-    found = make_tokenizer(text, form.before, form.after, _examples(run, text), continued)
+    found = make_tokenizer(text, form.before, form.after, _examples(run, text), continued, form.has_mask)
     pad, bos, eos = [found.id_to_token(index) for index in range(len(CONTROL_SYMBOLS))]
     config: dict[str, Any] = {
         "tokenizer_class": "PreTrainedTokenizerFast",

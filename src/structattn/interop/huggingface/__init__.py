@@ -14,8 +14,6 @@ from structattn.interop.huggingface.requirement import require_transformers
 
 require_transformers()
 
-from transformers import AutoConfig
-
 from structattn.interop.huggingface.configuration import (
     StackGPT2Config,
     StackRobertaConfig,
@@ -30,6 +28,7 @@ from structattn.interop.huggingface.own_models import (
     StructattnModel,
 )
 from structattn.interop.huggingface.registry import register_attention, register_gaussian, register_hard
+from structattn.interop.huggingface.remote_code import register_classes
 from structattn.interop.huggingface.stack_models import (
     CLASSES,
     StackGPT2ForSequenceClassification,
@@ -45,11 +44,8 @@ from structattn.interop.huggingface.stack_models import (
 )
 from structattn.settings.huggingface import NondeterministicStack, PointerStack, SuperpositionStack
 
-for _config in (StackGPT2Config, StackRobertaConfig, StructattnConfig, StructattnSeq2SeqConfig):
-    AutoConfig.register(_config.model_type, _config, exist_ok=True)
-for _auto, _classes in [*CLASSES.items(), *OWN_CLASSES.items()]:
-    for _class in _classes:
-        _auto.register(_class.config_class, _class, exist_ok=True)
+register_classes(CLASSES)
+register_classes(OWN_CLASSES)
 
 __all__ = [
     "NondeterministicStack",

@@ -96,6 +96,7 @@ class StructattnForCausalLM(OwnModel, GenerationMixin):
                 ``<bos>`` and -100, in nats.
             **kwargs: other arguments of transformers, not used.
         """
+        require_known(input_ids, self.config.vocab_size)
         padding = padding_of(attention_mask, input_ids.shape[1])
         if padding is None:
             logits = logits_of_ids(self.model(input_ids))
@@ -128,9 +129,21 @@ class StructattnForMaskedLM(OwnModel):
             labels: ids; the loss is their mean cross-entropy, without padding, ``<bos>`` and -100, in nats.
             **kwargs: other arguments of transformers, not used.
         """
+        require_known(input_ids, self.config.vocab_size + 1)  # the mask is the last
         padding = padding_of(attention_mask, input_ids.shape[1])
         logits = logits_of_ids(process_sequences(self.model, input_ids, padding))
         return MaskedLMOutput(loss=None if labels is None else mean_cross_entropy(logits, labels), logits=logits)
+
+
+def require_known(ids: Tensor, size: int) -> None:
+    """Check that ids are below a vocabulary's size; nothing is checked under a compiler.
+
+    Raises:
+        ValueError: one is not.
+    """
+    if not (torch.compiler.is_compiling() or ids.is_meta) and ids.numel() and int(ids.max()) >= size:
+        reason = "where a vocabulary has no <unk>, that is the id of words that it does not have"
+        raise ValueError(f"id {int(ids.max())} is not in the vocabulary of 0 to {size - 1}; {reason}")
 
 
 def logits_of_ids(classes: Tensor) -> Tensor:
@@ -189,6 +202,8 @@ class StructattnForSeq2SeqLM(OwnModel, GenerationMixin):
         Raises:
             ValueError: there are neither ``decoder_input_ids`` nor ``labels``.
         """
+        if input_ids is not None:
+            require_known(input_ids, self.config.source_vocab_size)
         memory = (self.get_encoder()(input_ids, attention_mask) if encoder_outputs is None else encoder_outputs)[0]
         lengths = None if attention_mask is None else attention_mask.sum(1)
         if decoder_input_ids is not None:

@@ -4,11 +4,24 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from transformers import PreTrainedModel
+from transformers import AutoConfig, PreTrainedModel
 
 from structattn.support.files import create_folder_unflushed, write_unflushed
 
 _MODULE: Final = "modeling_structattn"
+
+
+def register_classes(classes: Mapping[Any, tuple[type[PreTrainedModel], ...]]) -> None:
+    """Register models and their configurations with the AutoModels and AutoConfig.
+
+    Args:
+        classes: AutoModel -> the classes that it builds.
+    """
+    for auto, models in classes.items():
+        for model in models:
+            config: Any = model.config_class
+            AutoConfig.register(config.model_type, config, exist_ok=True)
+            auto.register(config, model, exist_ok=True)
 
 
 def auto_map_of(model: PreTrainedModel, classes: Mapping[Any, tuple[type[PreTrainedModel], ...]]) -> dict[str, str]:
