@@ -97,8 +97,8 @@ class RunFolder:
         except OSError as error:
             raise SettingsError(f"{self.settings}: cannot be read: {error.strerror or error}") from None
         text, _, stated = content.rpartition(_SETTINGS_DIGEST)
-        found = hashlib.sha256(text).hexdigest()
-        if stated.decode(errors="replace") != f"{found}\n":
+        digest = hashlib.sha256(text).hexdigest()
+        if stated.decode(errors="replace") != f"{digest}\n":
             reason = "its SHA-256 does not agree with its last line; change the settings of a run in a copy"
             raise SettingsError(f"{self.settings}: changed since it was written: {reason}")
         return text
@@ -199,8 +199,8 @@ def check_same_settings(run_dir: RunFolder, settings: RunSettings, limits: Colle
     if changes := changed_fields(run_dir.read_settings(), settings, limits):
         raise CheckpointError(
             f"{run_dir.path}: cannot resume with other settings: {'; '.join(changes)}; only overrides of limits "
-            f"(training.{', training.'.join(LIMITS)}) change a run; `train --from {run_dir.path}` starts a new one with "
-            "other settings from its weights"
+            f"(training.{', training.'.join(LIMITS)}) change a run; `train --from {run_dir.path}` starts a new one "
+            "with other settings from its weights"
         )
 
 
