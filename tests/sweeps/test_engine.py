@@ -116,7 +116,9 @@ def test_the_engine_is_closed_when_the_loop_is_interrupted(jobs):
 @pytest.mark.parametrize("module_name", ["ray", "submitit"])
 def test_a_missing_library_is_reported_with_its_extra(module_name, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, module_name, None)  # importing it fails
-    with pytest.raises(UsageError, match=r"needs an optional package: pip install '(ray>=|structattn\[cluster\])"):
+    with pytest.raises(
+        UsageError, match=rf"optional library {module_name}, .*pip install '(ray>=|structattn\[cluster\])"
+    ):
         RayEngine() if module_name == "ray" else SlurmEngine(1, tmp_path)
 
 

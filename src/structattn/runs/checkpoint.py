@@ -244,13 +244,13 @@ def check_identity(folder: Path, manifest: Manifest, identity: Identity) -> None
     Raises:
         CheckpointError: the checkpoint was written with other settings or data.
     """
-    for what, found, expected in (
+    for what, actual, expected in (
         ("settings", manifest.settings_digest, identity.settings),
         ("data", manifest.data_digest, identity.data),
     ):
-        if found != expected:
+        if actual != expected:
             raise CheckpointError(
-                f"{folder / MANIFEST_NAME}: written with other {what}: digest {found}; this run has {expected}"
+                f"{folder / MANIFEST_NAME}: written with other {what}: digest {actual}; this run has {expected}"
             )
 
 
@@ -311,9 +311,9 @@ def _verified(folder: Path, name: str, manifest: Manifest) -> bytes:
     if stored is None:
         raise DamagedCheckpointError(f"{folder / MANIFEST_NAME}: does not list {name}")
     content = _bytes_of(folder / name, stored.bytes)
-    found = hashlib.sha256(content).hexdigest()
-    if found != stored.sha256:
-        raise DamagedCheckpointError(f"{folder / name}: SHA-256 is {found}, but its manifest has {stored.sha256}")
+    digest = hashlib.sha256(content).hexdigest()
+    if digest != stored.sha256:
+        raise DamagedCheckpointError(f"{folder / name}: SHA-256 is {digest}, but its manifest has {stored.sha256}")
     return content
 
 

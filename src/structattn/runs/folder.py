@@ -97,8 +97,8 @@ class RunFolder:
         except OSError as error:
             raise SettingsError(f"{self.settings}: cannot be read: {error.strerror or error}") from None
         text, _, stated = content.rpartition(_SETTINGS_DIGEST)
-        found = hashlib.sha256(text).hexdigest()
-        if stated.decode(errors="replace") != f"{found}\n":
+        digest = hashlib.sha256(text).hexdigest()
+        if stated.decode(errors="replace") != f"{digest}\n":
             reason = "its SHA-256 does not agree with its last line; change the settings of a run in a copy"
             raise SettingsError(f"{self.settings}: changed since it was written: {reason}")
         return text

@@ -123,9 +123,9 @@ def check_like(name: str, saved: Tensor, expected: Tensor) -> None:
     Raises:
         MismatchError: they differ.
     """
-    found, wanted = (tuple(saved.shape), saved.dtype), (tuple(expected.shape), expected.dtype)
-    if found != wanted:
-        raise MismatchError(f"{name!r} has shape {found[0]} and dtype {found[1]}, expected {wanted[0]} and {wanted[1]}")
+    given, wanted = (tuple(saved.shape), saved.dtype), (tuple(expected.shape), expected.dtype)
+    if given != wanted:
+        raise MismatchError(f"{name!r} has shape {given[0]} and dtype {given[1]}, expected {wanted[0]} and {wanted[1]}")
 
 
 def whole(tensor: Tensor) -> Tensor:

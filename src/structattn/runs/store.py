@@ -116,9 +116,9 @@ class CheckpointStore:
                 remove_leftover_folder(path)
 
     def _newest_first(self) -> list[Path]:
-        found = [(path, match) for path in self.folder.iterdir() if (match := _CHECKPOINT.fullmatch(path.name))]
-        found.sort(key=lambda item: (int(item[1][1] or item[1][2]), item[1][1] is not None), reverse=True)
-        return [path for path, _ in found]
+        matches = [(path, match) for path in self.folder.iterdir() if (match := _CHECKPOINT.fullmatch(path.name))]
+        matches.sort(key=lambda item: (int(item[1][1] or item[1][2]), item[1][1] is not None), reverse=True)
+        return [path for path, _ in matches]
 
     def _rename_damaged_newer_than(self, good: Path) -> None:
         for path in self._newest_first():

@@ -45,8 +45,8 @@ def words_of(problem: ErrorDetails) -> str:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return the end of a message that names the known name that is most similar; empty if none is."""
-    found = get_close_matches(name, list(known), n=1, cutoff=0.7)
-    return f"; did you mean {found[0]}?" if found else ""
+    similar = get_close_matches(name, list(known), n=1, cutoff=0.7)
+    return f"; did you mean {similar[0]}?" if similar else ""
 
 
 @dataclass(frozen=True)

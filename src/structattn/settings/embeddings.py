@@ -130,8 +130,8 @@ Positions = Annotated[
 def max_positions(model: object) -> int | None:
     """Return the maximum sequence length of a model with learned positions; None for other models."""
     learned = getattr(model, "positions", None)
-    found = learned if isinstance(learned, Learned) else model
-    maximum: int | None = getattr(found, "max_positions", None)
+    holder = learned if isinstance(learned, Learned) else model
+    maximum: int | None = getattr(holder, "max_positions", None)
     return maximum
 
 

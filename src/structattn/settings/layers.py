@@ -54,8 +54,8 @@ def _layers_of_part(part: str, text: str) -> tuple[int, dict[str, Any]]:
     if re.fullmatch(_NUMBER, body):
         count, name = body, "softmax"
     else:
-        found = re.fullmatch(f"(?:({_NUMBER})x)?(.*)", body, re.DOTALL)
-        count, name = (found[1] or "1", found[2]) if found else ("1", body)
+        match = re.fullmatch(f"(?:({_NUMBER})x)?(.*)", body, re.DOTALL)
+        count, name = (match[1] or "1", match[2]) if match else ("1", body)
     if name == "stack_pointer" and not plus:
         name, plus, stack = "softmax", "+", "stack_pointer"
     added = {"stack": _mechanism(stack, text)} if plus else {}

@@ -31,14 +31,14 @@ def cached_sha256(path: Path, expected: str, limit: int | None = None) -> str:
     entry = _entry(before := path.stat())
     if entry is not None and _stored(entry) == _line(before, expected):
         return expected
-    found = sha256_of_file(path, limit)
+    digest = sha256_of_file(path, limit)
     after = path.stat()
     settled = time.time() - max(after.st_mtime, after.st_ctime) > SETTLED
     if entry is not None and settled and _key(before) == _key(after):
         with suppress(OSError):  # without a cache the file is read again next time
             create_folder_unflushed(entry.parent)
-            write_atomically(entry, _line(after, found))
-    return found
+            write_atomically(entry, _line(after, digest))
+    return digest
 
 
 def _entry(file: os.stat_result) -> Path | None:

@@ -25,7 +25,7 @@ def escape_control_characters(text: str) -> str:
 
     Line feeds are replaced as well, and so are characters that change the direction of text.
     """
-    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def printable(text: str) -> str:

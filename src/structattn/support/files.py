@@ -298,8 +298,8 @@ def remove_abandoned_folders(parent: Path, name: str | None = None) -> None:
     """
     target = ".+" if name is None else re.escape(name)
     pattern = re.compile(rf"(\.{target}\.[a-z0-9_]{{8}}{re.escape(_INCOMPLETE)})(?:{re.escape(_LOCK)})?", re.DOTALL)
-    found = {match[1] for entry in parent.iterdir() if (match := pattern.fullmatch(entry.name))}
-    for folder in sorted(parent / name for name in found):
+    names = {match[1] for entry in parent.iterdir() if (match := pattern.fullmatch(entry.name))}
+    for folder in sorted(parent / each for each in names):
         with suppress(OSError), _lock(folder):
             shutil.rmtree(folder, ignore_errors=True)
 

@@ -60,14 +60,14 @@ def _packages(extra: str) -> list[str]:
         requirements = metadata.requires("structattn") or []
     except metadata.PackageNotFoundError:
         return []
-    found: list[str] = []
+    packages: list[str] = []
     for requirement in requirements:
         name, _, marker = (part.strip() for part in requirement.partition(";"))
         if f"extra == '{extra}'" not in marker.replace('"', "'"):
             continue
         inner = name.removeprefix("structattn[").removesuffix("]") if name.startswith("structattn[") else ""
-        found += _packages(inner) if inner else [name]
-    return found
+        packages += _packages(inner) if inner else [name]
+    return packages
 
 
 def lazy_exports(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str], object], Callable[[], list[str]]]:

@@ -38,12 +38,12 @@ def open_regular(path: Path, limit: int | None = None) -> BufferedReader:
         raise
 
 
-def _require_regular(path: Path, found: os.stat_result, limit: int | None) -> None:
-    if not stat.S_ISREG(found.st_mode):
-        kind = errno.EISDIR if stat.S_ISDIR(found.st_mode) else errno.EINVAL
+def _require_regular(path: Path, status: os.stat_result, limit: int | None) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        kind = errno.EISDIR if stat.S_ISDIR(status.st_mode) else errno.EINVAL
         raise OSError(kind, "is not a regular file", str(path))
-    if limit is not None and found.st_size > limit:
-        raise OSError(errno.EINVAL, f"has {found.st_size} bytes; expected at most {limit}", str(path))
+    if limit is not None and status.st_size > limit:
+        raise OSError(errno.EINVAL, f"has {status.st_size} bytes; expected at most {limit}", str(path))
 
 
 def read_bytes(path: Path, limit: int = MAX_BYTES) -> bytes:

@@ -1,6 +1,5 @@
 """Run jobs in processes on this machine."""
 
-import importlib
 import os
 import signal
 import threading
@@ -11,8 +10,8 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from structattn.support.errors import StructattnError, UsageError
-from structattn.support.imports import install_command
+from structattn.support.errors import StructattnError
+from structattn.support.imports import import_library
 from structattn.support.processes import start_server, stop_with_parent
 from structattn.sweeps.worker import Job, JobResult, run_job
 
@@ -98,10 +97,7 @@ class RayEngine:
     """
 
     def __init__(self, max_jobs: int | None = None, address: str | None = None) -> None:
-        try:
-            self._ray: Any = importlib.import_module("ray")
-        except ModuleNotFoundError:
-            raise UsageError(f"--engine ray needs an optional package: {install_command('cluster')}") from None
+        self._ray: Any = import_library("ray", "cluster", "--engine ray")
         local = {} if address else {"num_cpus": max_jobs, "include_dashboard": False}
         self._ray.init(address=address, log_to_driver=False, logging_level="ERROR", **local)
         self.max_jobs = max_jobs or int(self._ray.cluster_resources().get("CPU", 1))
@@ -152,10 +148,7 @@ class SlurmEngine:
     """
 
     def __init__(self, max_jobs: int, logs: Path, cluster: str = "slurm", **parameters: Any) -> None:
-        try:
-            submitit: Any = importlib.import_module("submitit")
-        except ModuleNotFoundError:
-            raise UsageError(f"--engine slurm needs an optional package: {install_command('cluster')}") from None
+        submitit: Any = import_library("submitit", "cluster", "--engine slurm")
         self.max_jobs = max_jobs
         self._executor = submitit.AutoExecutor(folder=logs, cluster=cluster)
         self._executor.update_parameters(**{"name": "structattn", "cpus_per_task": 1, "timeout_min": 240, **parameters})

@@ -131,7 +131,10 @@ def make_trial(sweep: SweepSettings, folder: Path, cell: Cell, restart: int, sam
     tree = _cell_tree(sweep, cell)
     _set_paths(tree, sampled)
     source = f"trial {' '.join(cell.values()) or '(the only cell)'}"
-    tree["seed"] = _first_seed(sweep, tree, source) + restart
+    seed = tree.get("seed", sweep.seed)
+    if not isinstance(seed, int):
+        raise SettingsError(f"{source}: seed: expected an integer, got {seed!r}")
+    tree["seed"] = seed + restart
     tree.setdefault("training", {}).setdefault("num_threads", 1)  # trials share the machine; one thread each is fastest
     prepare = _prepare(tree, source)
     if prepare is not None:
@@ -154,13 +157,6 @@ def _check_rungs(halving: Halving, training: TrainingSettings, source: str) -> N
             f"{source}: halving.after: {first} updates are before the first validation; expected at least "
             f"training.validate_every={interval}"
         )
-
-
-def _first_seed(sweep: SweepSettings, tree: Mapping[str, Any], source: str) -> int:
-    seed = tree.get("seed", sweep.seed)
-    if not isinstance(seed, int):
-        raise SettingsError(f"{source}: seed: expected an integer, got {seed!r}")
-    return seed
 
 
 def _set_paths(tree: dict[str, Any], changes: Mapping[str, Any]) -> None:

@@ -94,17 +94,17 @@ class World:
         """Return the tensors of all processes, which have the same shape, by rank."""
         if self.size == 1:
             return [tensor]
-        found = [torch.empty_like(tensor) for _ in range(self.size)]
-        dist.all_gather(found, tensor)
-        return found
+        gathered = [torch.empty_like(tensor) for _ in range(self.size)]
+        dist.all_gather(gathered, tensor)
+        return gathered
 
-    def require_first_with(self, found: bool) -> None:
-        """Return in the first of the processes that found something, and in the first of all if none did.
+    def require_first_with(self, has_one: bool) -> None:
+        """Return in the first of the processes that have one, and in the first of all if none has.
 
         Raises:
             ReportedError: in the others.
         """
-        lowest = int(self._reduced(self.rank if found else self.size, dist.ReduceOp.MIN))
+        lowest = int(self._reduced(self.rank if has_one else self.size, dist.ReduceOp.MIN))
         if self.rank != lowest % self.size:
             raise ReportedError(StructattnError.exit_code)
 
@@ -306,10 +306,10 @@ def shard(model: nn.Module, device: torch.device) -> nn.Module:
 
 def _layers(model: nn.Module) -> list[nn.Module]:
     """Return the items of the outermost lists of modules."""
-    found: list[nn.Module] = []
+    layers: list[nn.Module] = []
     for child in model.children():
-        found += list(child) if isinstance(child, nn.ModuleList) else _layers(child)
-    return found
+        layers += list(child) if isinstance(child, nn.ModuleList) else _layers(child)
+    return layers
 
 
 def like_parameter(tensor: Tensor, parameter: Tensor) -> Tensor:

@@ -76,8 +76,8 @@ def describe(description: Mapping[str, Any]) -> str:
     parts = {"new": description["new"], "not taken, of another shape": shapes, "unused": description["unused"]}
     lists = [f"{len(names)} {what}: {_first(names)}" for what, names in parts.items() if names]
     count = len(description["taken"])
-    found = f"{count} tensor{'s' * (count != 1)} taken from {description['run']}, update {description['update']}"
-    return "; ".join([found, *lists])
+    taken = f"{count} tensor{'s' * (count != 1)} taken from {description['run']}, update {description['update']}"
+    return "; ".join([taken, *lists])
 
 
 def _shapes(description: Mapping[str, Any]) -> Iterable[tuple[str, list[list[int]]]]:
@@ -119,13 +119,14 @@ def read_again(run_dir: RunFolder, prepared: PreparedFolder) -> InitialWeights |
     described = run_dir.read_card().get("initial_weights")
     if described is None or checkpoint_updates(run_dir.checkpoints):
         return None
-    found = read_initial_weights(Path(described["run"]), prepared)
-    if found.sha256 != described["sha256"]:
+    initial = read_initial_weights(Path(described["run"]), prepared)
+    if initial.sha256 != described["sha256"]:
         raise CheckpointError(
             f"{run_dir.path}: has no checkpoint yet, and the weights of {described['run']} from which it started have "
-            f"changed: their SHA-256 was {described['sha256']} and is {found.sha256}; start it again in another folder"
+            f"changed: their SHA-256 was {described['sha256']} and is {initial.sha256}; start it again in another "
+            "folder"
         )
-    return found
+    return initial
 
 
 def _require_same_tokenizer(run: RunFolder, prepared: PreparedFolder) -> None:

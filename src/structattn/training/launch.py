@@ -83,10 +83,10 @@ def _meeting_point(nodes: int, environment: Mapping[str, str]) -> tuple[int, str
         return 0, "127.0.0.1", 0
     address, port, node = (environment.get(name, "") for name in _NODE_VARIABLES)
     if not (address and port.isdecimal() and node.isdecimal() and int(node) < nodes):
-        found = ", ".join(f"{name}={environment.get(name, '')}" for name in _NODE_VARIABLES)
+        given = ", ".join(f"{name}={environment.get(name, '')}" for name in _NODE_VARIABLES)
         raise SettingsError(
             f"training.nodes: {nodes} machines need the address and a free port of the first one in MASTER_ADDR and "
-            f"MASTER_PORT, and the number of each, from 0 to {nodes - 1}, in NODE_RANK; the environment has {found}"
+            f"MASTER_PORT, and the number of each, from 0 to {nodes - 1}, in NODE_RANK; the environment has {given}"
         )
     return int(node), address, int(port)
 
