@@ -6,6 +6,7 @@ import importlib
 import itertools
 import os
 import random
+import signal
 import stat
 import sys
 from collections import defaultdict
@@ -34,6 +35,9 @@ LETTERS = {"a": "A", "b": "B", "c": "C"}
 # Interpreters that tests start compile the package once, and these tests are rewritten once.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+# Programs that tests start inherit what nohup ignores, but not a handler.
+if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda number, frame: None)
 
 
 @pytest.fixture(scope="session", autouse=True)
