@@ -187,10 +187,7 @@ def read_pretrained_tokenizer(folder: Path) -> PretrainedTokenizer:
         DataError: a file is missing or damaged.
     """
     path = folder / TOKENIZER_NAME
-    tree = load_json(path)
-    model = tree.get("model") if isinstance(tree, dict) else None
-    has_ours = isinstance(model, dict) and model.get("unk_token") == UNKNOWN_SYMBOL  # as exports have it
-    special = {UNKNOWN_SYMBOL: UNKNOWN_SYMBOL} if has_ours else dict[str, str]()
+    special: dict[str, str] = {}
     for name in _CONFIGURATIONS:
         configuration = load_json(folder / name) if (folder / name).exists() else {}
         if not isinstance(configuration, dict):
