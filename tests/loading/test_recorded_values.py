@@ -139,15 +139,12 @@ RECURRENT_MODEL = {"kind": "lstm", "hidden_size": 6, "stack": "nondeterministic-
 
 
 @pytest.mark.parametrize(
-    ("module", "model"),
-    [
-        (f"{ATTENTION}.nondeterministic_stack", {"layers": "nondeterministic-2-2-3", **SIZES}),
-        (RECURRENT, RECURRENT_MODEL),
-    ],
+    "model",
+    [{"layers": "nondeterministic-2-2-3", **SIZES}, RECURRENT_MODEL],
     ids=["attention", "recurrent"],
 )
-def test_nondeterministic_stack(recorded, inputs_of, module, model):
-    calls = inputs_of(module, "nondeterministic_stack_weights")
+def test_nondeterministic_stack(recorded, inputs_of, model):
+    calls = inputs_of(f"{ATTENTION}.nondeterministic_stack", "nondeterministic_stack_weights")
     (shown,) = recorded(model)
     transitions = [x.double() for x in calls[0][0]]
     skipped = len(shown.tokens) - transitions[0].shape[1]
@@ -240,7 +237,7 @@ def test_gaussian_attention_and_its_receptive_field(recorded, inputs_of):
 
 
 def test_softmax_attention(recorded, inputs_of):
-    calls = inputs_of("structattn.attention.softmax", "softmax_attention")
+    calls = inputs_of(f"{ATTENTION}.heads", "softmax_attention")
     *heads, field = recorded({"layers": 1, **SIZES})
     (query, key, *_), _ = next(call for call in calls if call[1].get("return_weights"))
     scores = query.double() @ key.double().transpose(2, 3) / math.sqrt(query.shape[3])

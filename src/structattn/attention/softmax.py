@@ -45,6 +45,10 @@ class SoftmaxAttention(SelfHeads[Tensor]):
         """The rate at which weights are dropped in training."""
         return self.selection.dropout
 
+    @dropout.setter
+    def dropout(self, rate: float) -> None:
+        self.selection = SoftmaxSelection(checked_rate(rate))
+
 
 class CrossSoftmaxAttention(CrossHeads[Tensor]):
     """``SoftmaxAttention`` to a memory, with 4 d (d + 1) parameters, or 4 d^2 without biases.
@@ -69,3 +73,7 @@ class CrossSoftmaxAttention(CrossHeads[Tensor]):
     def dropout(self) -> float:
         """The rate at which weights are dropped in training."""
         return self.selection.dropout
+
+    @dropout.setter
+    def dropout(self, rate: float) -> None:
+        self.selection = SoftmaxSelection(checked_rate(rate))
