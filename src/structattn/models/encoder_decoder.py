@@ -155,7 +155,7 @@ class EncoderDecoder(nn.Module):
     ) -> tuple[Float[Tensor, "batch classes"], LayersState]:
         """Process one target token of each sequence; return the logits of the next and the new state."""
         x, state = self.decoder.step(self.target.embed_step(tokens, state.position), state)
-        return class_logits(cast(Tensor, x), self.output, self.target), state
+        return self.logits(cast(Tensor, x)), state
 
     @torch.no_grad()
     def explain(
