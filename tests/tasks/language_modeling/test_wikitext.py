@@ -1,6 +1,5 @@
 """WikiText-2 has its published numbers of tokens."""
 
-import time
 from pathlib import Path
 
 import pytest
@@ -16,10 +15,9 @@ pytestmark = pytest.mark.skipif(not WIKITEXT.is_dir(), reason="../shared/data/wi
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory) -> PreparedFolder:
     folder = tmp_path_factory.mktemp("wikitext") / "folder"
-    start = time.process_time()
     texts = [WIKITEXT / f"{split}.txt" for split in ("train", "valid", "test")]
-    assert prepare_language_modeling(folder, *texts, TextSettings(mode="stream")) == ()
-    assert time.process_time() - start < 30
+    (notice,) = prepare_language_modeling(folder, *texts, TextSettings(mode="stream"))
+    assert "5.5% of valid, 6.3% of test are <unk>" in notice  # which the published text contains
     return open_prepared(folder)
 
 
