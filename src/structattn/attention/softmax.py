@@ -8,7 +8,22 @@ from structattn.attention.projections import InputProjection, OutputProjection
 from structattn.operators.common.dropout import checked_rate
 
 
-class SoftmaxAttention(SelfHeads[Tensor]):
+class _WithDropout:
+    """A layer whose rate of dropout can be read and set."""
+
+    selection: SoftmaxSelection
+
+    @property
+    def dropout(self) -> float:
+        """The rate at which weights are dropped in training."""
+        return self.selection.dropout
+
+    @dropout.setter
+    def dropout(self, rate: float) -> None:
+        self.selection = SoftmaxSelection(checked_rate(rate))
+
+
+class SoftmaxAttention(_WithDropout, SelfHeads[Tensor]):
     """y_t = W_y concat_h(sum_s softmax_s(q_t . k_s / sqrt(d / H)) v_s) + b (Vaswani et al. 2017, section 3.2).
 
     Queries, keys and values are linear projections of x, with biases as in torch's MultiheadAttention: 4 d (d + 1)
@@ -22,8 +37,6 @@ class SoftmaxAttention(SelfHeads[Tensor]):
         bias: whether the four projections have biases.
         positions: acts on the scores; a module of this layer alone.
     """
-
-    selection: SoftmaxSelection
 
     def __init__(
         self,
@@ -40,17 +53,8 @@ class SoftmaxAttention(SelfHeads[Tensor]):
         self.output = OutputProjection(d_model, bias)
         self.positions = positions
 
-    @property
-    def dropout(self) -> float:
-        """The rate at which weights are dropped in training."""
-        return self.selection.dropout
 
-    @dropout.setter
-    def dropout(self, rate: float) -> None:
-        self.selection = SoftmaxSelection(checked_rate(rate))
-
-
-class CrossSoftmaxAttention(CrossHeads[Tensor]):
+class CrossSoftmaxAttention(_WithDropout, CrossHeads[Tensor]):
     """``SoftmaxAttention`` to a memory, with 4 d (d + 1) parameters, or 4 d^2 without biases.
 
     Args:
@@ -60,20 +64,9 @@ class CrossSoftmaxAttention(CrossHeads[Tensor]):
         bias: whether the four projections have biases.
     """
 
-    selection: SoftmaxSelection
-
     def __init__(self, d_model: int, num_heads: int, dropout: float = 0.0, bias: bool = True) -> None:
         super().__init__()
         self.selection = SoftmaxSelection(checked_rate(dropout))
         self.query = InputProjection(d_model, num_heads, parts=1, bias=bias)
         self.memory = InputProjection(d_model, num_heads, parts=2, bias=bias)
         self.output = OutputProjection(d_model, bias)
-
-    @property
-    def dropout(self) -> float:
-        """The rate at which weights are dropped in training."""
-        return self.selection.dropout
-
-    @dropout.setter
-    def dropout(self, rate: float) -> None:
-        self.selection = SoftmaxSelection(checked_rate(rate))
