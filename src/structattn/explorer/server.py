@@ -163,7 +163,7 @@ class _Protocol(H11Protocol):
 
     _timer: asyncio.TimerHandle | None = None
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # a stream of TCP
         """Start to wait for a request."""
         super().connection_made(transport)
         self._wait()

@@ -93,7 +93,7 @@ def union_of(members: Iterable[type[Settings]], one_of: OneOf) -> Any:
 
     Type checkers see Any and need an alias where they should know more.
     """
-    return Annotated[Union[tuple(members)], one_of]  # noqa: UP007
+    return Annotated[Union[tuple(members)], one_of]  # noqa: UP007 - made at run time
 
 
 _MAX_DEPTH = 8  # of nested settings
