@@ -6,6 +6,7 @@ import importlib
 import itertools
 import os
 import random
+import resource
 import signal
 import stat
 import sys
@@ -55,6 +56,24 @@ def _without_what_no_test_needs():
             if not device.is_available():
                 patch.setattr(device, "manual_seed_all", lambda seed: None)
         yield
+
+
+@pytest.fixture(scope="session")
+def file_size_limit():
+    """with file_size_limit(num_bytes): writes fail as on a full disk."""
+
+    @contextlib.contextmanager
+    def limit(num_bytes):
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        writes_bytecode, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # a cut module could not be imported
+        resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, before[1]))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+            sys.dont_write_bytecode = writes_bytecode
+
+    return limit
 
 
 @pytest.fixture(scope="session")

@@ -2,10 +2,7 @@
 
 import json
 import os
-import resource
 import shutil
-import sys
-from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -195,21 +192,8 @@ def test_demo_runs_twice_and_rejects_another_seed(tmp_path):
     assert "--seed 1" in result.stderr
 
 
-@contextmanager
-def file_size_limit(num_bytes):
-    """Let writes fail as on a full disk."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    writes_bytecode, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # a cut module could not be imported
-    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        sys.dont_write_bytecode = writes_bytecode
-
-
 @pytest.mark.parametrize("command", ["evaluate", "report"])
-def test_a_full_disk_is_reported_with_the_file(workspace, tmp_path, command):
+def test_a_full_disk_is_reported_with_the_file(workspace, tmp_path, file_size_limit, command):
     output = {"evaluate": workspace / "run", "report": tmp_path / "report"}[command]
     with file_size_limit(100):
         result = run(command, workspace / "run", *(["-o", output] if command == "report" else []))

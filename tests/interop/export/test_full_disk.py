@@ -1,9 +1,6 @@
 """A full disk ends an export with the path that the user gave."""
 
 import errno
-import resource
-import sys
-from contextlib import contextmanager
 
 import pytest
 
@@ -19,23 +16,10 @@ LIBRARIES = {
 }
 
 
-@contextmanager
-def file_size_limit(num_bytes):
-    """Let writes fail as on a full disk."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    writes_bytecode, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # a cut module could not be imported
-    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        sys.dont_write_bytecode = writes_bytecode
-
-
 @pytest.mark.quick("large files-safetensors", "large files-huggingface", "large files-ctranslate2")
 @pytest.mark.parametrize("form", LIBRARIES)
 @pytest.mark.parametrize("num_bytes", [0, 3000], ids=["", "large files"])
-def test_a_full_disk_is_reported_with_the_path_of_the_user(trained, tmp_path, form, num_bytes):
+def test_a_full_disk_is_reported_with_the_path_of_the_user(trained, tmp_path, file_size_limit, form, num_bytes):
     pytest.importorskip(LIBRARIES[form])
     run = trained("joint", TRANSLATOR)
     with file_size_limit(num_bytes), pytest.raises(OSError, match="File too large") as caught:
