@@ -4,9 +4,11 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from functools import partial
 from itertools import count, islice
+from pathlib import Path
 
 import pytest
 
@@ -107,6 +109,24 @@ def test_workers_end_with_a_killed_parent():
     while any(map(is_alive, workers)):
         assert time.monotonic() - began < 30
         time.sleep(0.05)
+
+
+ELSEWHERE = """
+import os
+from structattn.support.processes import worker_pool
+with worker_pool(2) as pool:
+    print(len(list(pool.map(os.getpgid, [0] * 8))), len(os.listdir(os.environ["TMPDIR"])))
+"""
+
+
+@pytest.mark.parametrize(("length", "entries"), [(60, 1), (73, 0), (200, 0)])
+def test_processes_start_whatever_the_length_of_the_name_of_the_temporary_directory(length, entries):
+    with tempfile.TemporaryDirectory(dir="/tmp") as parent:
+        folder = Path(parent, "a" * (length - len(parent) - 1))
+        folder.mkdir()
+        environment = {**os.environ, "TMPDIR": str(folder)}
+        found = subprocess.run([sys.executable, "-c", ELSEWHERE], env=environment, capture_output=True, check=False)
+    assert (found.stdout.decode(), found.stderr.decode()) == (f"8 {entries}\n", "")
 
 
 def is_alive(number):

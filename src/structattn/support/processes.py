@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import shutil
 import signal
+import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -68,6 +69,17 @@ def start_context() -> ForkServerContext | SpawnContext:
 
 
 _FOLDER: Final = "STRUCTATTN_SERVER_FOLDER"
+_LONGEST_PARENT: Final = 103 - len("/pymp-12345678/listener-12345678")  # a socket's name has 103 bytes on macOS
+
+
+def _server_folder() -> str:
+    """Return the folder of the server's socket: in /tmp if the name of TMPDIR is too long for it."""
+    parent = tempfile.gettempdir()
+    tempfile.tempdir = "/tmp" if len(os.fsencode(parent)) > _LONGEST_PARENT else parent
+    try:
+        return get_temp_dir()
+    finally:
+        tempfile.tempdir = parent
 
 
 def start_server(*modules: str, blocked: Iterable[signal.Signals] = ()) -> ForkServerContext | SpawnContext:
@@ -84,7 +96,7 @@ def start_server(*modules: str, blocked: Iterable[signal.Signals] = ()) -> ForkS
     context.set_forkserver_preload([__name__, *modules])
     resource_tracker.ensure_running()  # if the server started it, these signals would be unblocked
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP, *blocked})
-    os.environ[_FOLDER] = get_temp_dir()
+    os.environ[_FOLDER] = _server_folder()
     try:
         forkserver.ensure_running()
     finally:
