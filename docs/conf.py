@@ -5,6 +5,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent / "extensions"))
 
+import jaxtyping  # noqa: F401 - first, so that signatures show the shapes of tensors
+
 from structattn import __version__
 
 project = "structattn"

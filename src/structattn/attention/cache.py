@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 
 from structattn.attention.positions.biases import ScorePositions
@@ -15,6 +14,7 @@ from structattn.operators import softmax_attention
 from structattn.operators.common.checks import integer_lengths
 from structattn.operators.common.kernels import can_index_rows
 from structattn.operators.softmax_attention.cpu import softmax_attention_indexed
+from structattn.support.shapes import Float, Int
 
 # Free capacity of a new pool, so that the first steps do not all reallocate: that of 8 steps, and on a CPU, where it
 # takes addresses but no memory, of up to 64 in 64 MiB.

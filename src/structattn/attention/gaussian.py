@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from structattn.attention.cache import Cache, CrossAttentionCache, KeyValueCache
@@ -19,6 +18,7 @@ from structattn.operators.common.checks import full_memory_lengths, mask_padding
 from structattn.operators.common.kernels import can_index_rows
 from structattn.operators.gaussian_attention import Gaussians, Kernel
 from structattn.operators.gaussian_attention.cpu import gaussian_attention_indexed
+from structattn.support.shapes import Float, Int
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from structattn.attention.cache import Cache
@@ -13,6 +12,7 @@ from structattn.attention.projections import apply_positions
 from structattn.attention.protocols import Explanation, Streams
 from structattn.operators import hard_attention
 from structattn.operators.common.checks import computing_precision
+from structattn.support.shapes import Float
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from structattn.attention.cache import Cache, CrossAttentionCache, KeyValueCache, cached_softmax_attention
@@ -15,6 +14,7 @@ from structattn.attention.projections import InputProjection, apply_positions
 from structattn.attention.protocols import Explanation, Streams
 from structattn.operators import softmax_attention
 from structattn.operators.common.checks import computing_precision, full_memory_lengths, mask_padding, without_autocast
+from structattn.support.shapes import Float, Int
 
 X = TypeVar("X")  # Tensor, or Streams: hidden states (B, T, d)
 

@@ -3,7 +3,6 @@
 from typing import Any
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from structattn.attention.cache import Cache, cached_softmax_attention
@@ -12,6 +11,7 @@ from structattn.attention.projections import InputProjection, apply_positions
 from structattn.operators import gaussian_attention, gaussian_weights, softmax_attention
 from structattn.operators.common.dropout import checked_rate
 from structattn.operators.gaussian_attention import Gaussians
+from structattn.support.shapes import Float
 
 
 class LearnedHeads(nn.Module):

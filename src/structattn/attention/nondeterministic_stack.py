@@ -4,7 +4,6 @@ from functools import partial
 from typing import Literal
 
 import torch
-from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from structattn.attention.projections import Projection
@@ -22,6 +21,7 @@ from structattn.operators.common.checks import mask_padding
 from structattn.operators.common.implementation import Implementation
 from structattn.operators.nondeterministic_stack.arguments import checked_window, split_logits
 from structattn.operators.nondeterministic_stack.contents import nondeterministic_stack_contents
+from structattn.support.shapes import Bool, Float, Int
 
 
 class NondeterministicStackAttention(nn.Module):

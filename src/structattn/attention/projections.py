@@ -1,11 +1,11 @@
 """Linear projections into and out of attention heads, and positions that act on queries and keys."""
 
-from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from structattn.attention.positions.biases import ScorePositions
 from structattn.attention.sizes import head_size, wrong_width
+from structattn.support.shapes import Float
 
 
 class Projection(nn.Linear):

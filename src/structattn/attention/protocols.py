@@ -4,10 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
-from jaxtyping import Float, Int
 from torch import Tensor
 
 from structattn.operators.common.stack_contents import StackContents
+from structattn.support.shapes import Float, Int
 
 Sublayer = Literal["attention", "cross", "stack"]
 

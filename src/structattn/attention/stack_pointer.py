@@ -5,7 +5,6 @@ from functools import partial
 from typing import Literal
 
 import torch
-from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from structattn.attention.projections import Projection
@@ -13,6 +12,7 @@ from structattn.attention.protocols import Explanation
 from structattn.operators import SuperpositionAction, stack_pointer, stack_pointer_step, stack_pointer_weights
 from structattn.operators.common.checks import mask_padding
 from structattn.operators.superposition_stack.contents import superposition_stack_contents
+from structattn.support.shapes import Bool, Float, Int
 
 
 @dataclass(frozen=True)

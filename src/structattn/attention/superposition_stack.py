@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from structattn.attention.projections import Projection
@@ -13,6 +12,7 @@ from structattn.operators import superposition_stack, superposition_stack_weight
 from structattn.operators.common.checks import mask_padding
 from structattn.operators.superposition_stack import superposition_step
 from structattn.operators.superposition_stack.contents import superposition_stack_contents
+from structattn.support.shapes import Bool, Float, Int
 
 
 @dataclass(frozen=True)

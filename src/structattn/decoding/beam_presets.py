@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
+
+from structattn.support.shapes import Float, Int
 
 Finishing = Literal["separate", "in_beam"]
 Stopping = Literal["exact", "best_finished", "all_finished"]

@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -13,6 +12,7 @@ from structattn.decoding.beam_presets import BeamSearch, LengthPenalty, length_p
 from structattn.decoding.continuations import forced_classes, top_continuations
 from structattn.decoding.limits import MaxLengths, check_max_lengths, check_prefixes
 from structattn.decoding.stepper import DecoderState, DecodingStart, Hypothesis, Stepper
+from structattn.support.shapes import Bool, Float, Int
 from structattn.support.special_tokens import CLASS_OFFSET, EOS_CLASS, PAD
 
 Forbid = Callable[[Int[Tensor, "batch beam time"], int], Bool[Tensor, "batch beam classes"]]

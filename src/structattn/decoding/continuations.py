@@ -3,9 +3,9 @@
 import math
 
 import torch
-from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from structattn.support.shapes import Bool, Float, Int
 from structattn.support.special_tokens import class_of, id_of
 
 _NUMBERS_AT_ONCE = 80_000  # of a normalizer, so that what is computed in between stays in the cache

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 
 from structattn.decoding.continuations import with_log_normalizer
 from structattn.decoding.stepper import DecoderState, DecodingStart, Stepper
+from structattn.support.shapes import Float, Int
 
 
 class _Member(Stepper, Protocol):

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Int
 from torch import Tensor
 
 from structattn.decoding.stepper import pad_sequences
+from structattn.support.shapes import Int
 from structattn.support.special_tokens import EOS
 
 MaxLengths = Int[Tensor, " batch"] | Sequence[int] | int

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from structattn.decoding.greedy import IsComplete, decode_loop
@@ -13,6 +12,7 @@ from structattn.decoding.limits import MaxLengths
 from structattn.decoding.stepper import DecodingStart, Hypothesis, Stepper
 from structattn.support.errors import UsageError
 from structattn.support.seeds import derived_seed
+from structattn.support.shapes import Float
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
 from structattn.decoding.ensemble import Ensemble
 from structattn.decoding.stepper import pad_sequences
 from structattn.models import EncoderDecoder, LanguageModel
+from structattn.support.shapes import Float, Int
 from structattn.support.special_tokens import BOS, EOS, PADDING_CLASS, class_of
 
 

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
-from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from structattn.decoding.beam_presets import BeamSearch, LengthPenalty, length_penalized
@@ -12,6 +11,7 @@ from structattn.decoding.beam_search import beam_search
 from structattn.decoding.ensemble import Ensemble
 from structattn.decoding.stepper import DecodingStart, Hypothesis, Stepper
 from structattn.models import SpellingDecoder
+from structattn.support.shapes import Bool, Float, Int
 from structattn.support.special_tokens import BOS, EOS_CLASS, UNK_CLASS
 
 MAX_CHARACTERS = 50

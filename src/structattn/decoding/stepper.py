@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 
 from structattn.models.protocols import CausalModel
+from structattn.support.shapes import Float, Int
 from structattn.support.special_tokens import BOS, EOS
 
 Made = TypeVar("Made")

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
@@ -31,6 +30,7 @@ from structattn.report.figure import (
 from structattn.report.page import Markup, joined, tag, visible
 from structattn.report.tables import swatch
 from structattn.settings.mechanisms import MECHANISMS
+from structattn.support.shapes import Float
 
 _ACTION_COLORS = (PUSH, KEEP, POP)
 _MARGIN = 1.9  # inches around the cells, for labels and the colour bar

@@ -7,7 +7,6 @@ from typing import Literal
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from structattn.attention import Explanation
@@ -16,6 +15,7 @@ from structattn.loading.trained_run import TrainedRun
 from structattn.models.encoder_decoder import EncoderDecoderExplanation
 from structattn.runs.store import write_analysis
 from structattn.support.progress import progress
+from structattn.support.shapes import Bool, Float, Int
 from structattn.tasks.translation.batches import scoring_pairs
 from structattn.tasks.translation.explain import explain_pairs
 from structattn.tasks.translation.predictions import translation_model

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from structattn.explorer.interventions import Intervention, intervened
@@ -25,6 +24,7 @@ from structattn.models.mode import evaluating
 from structattn.support.environment import name_of
 from structattn.support.errors import UsageError
 from structattn.support.progress import progress
+from structattn.support.shapes import Float
 from structattn.support.special_tokens import FIRST_SYMBOL, PAD
 from structattn.tasks.formal_languages.dependencies import has_dependencies, receptive_fields, true_dependencies
 from structattn.tasks.loaded import require_no_string

@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
 
 from structattn.decoding import BeamTree
 from structattn.loading.trained_run import TrainedRun
 from structattn.settings.run import RunSettings
 from structattn.settings.training import StreamBatches
 from structattn.support.errors import UsageError
+from structattn.support.shapes import Bool, Float, Int
 from structattn.tasks.language_modeling.generator import GenerationSettings, TextGenerator
 from structattn.tasks.language_modeling.prompts import TextEncoder
 from structattn.tasks.loaded import TEXTS

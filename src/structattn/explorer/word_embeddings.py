@@ -4,7 +4,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float
 
 from structattn.loading.trained_run import TrainedRun
 from structattn.loading.word_vectors import WordVectors
@@ -15,6 +14,7 @@ from structattn.support.files import write_atomically
 from structattn.support.imports import install_command
 from structattn.support.progress import progress
 from structattn.support.seeds import derived_seed
+from structattn.support.shapes import Float
 from structattn.tasks.chunking.data import MajorityTags, read_chunked_sentences
 from structattn.text.reading import Notices
 

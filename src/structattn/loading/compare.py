@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-from jaxtyping import Int64
 
 from structattn.loading.runs import open_run
 from structattn.loading.trained_run import TrainedRun
@@ -16,6 +15,7 @@ from structattn.runs.store import write_analysis
 from structattn.settings.training import StreamBatches
 from structattn.support.environment import name_of
 from structattn.support.errors import UsageError
+from structattn.support.shapes import Int64
 from structattn.tasks.language_modeling.evaluate import split_negative_log_likelihoods
 
 KIND: Final = "likelihood_comparison"

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float, Int
 from torch import Tensor
 
 from structattn.attention.protocols import Explanation
 from structattn.settings.mechanisms import MECHANISMS
+from structattn.support.shapes import Float, Int
 from structattn.tasks.loaded import Side
 
 BOTTOM = "(bottom)"

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 import numpy as np
-from jaxtyping import Float
 
 from structattn.acceleration import accelerate
 from structattn.loading.records import Record, records_of
@@ -16,6 +15,7 @@ from structattn.runs.folder import RunFolder
 from structattn.settings.run import RunSettings
 from structattn.support.errors import UsageError
 from structattn.support.imports import lazy_function
+from structattn.support.shapes import Float
 from structattn.tasks.loaded import (
     Explainer,
     LoadedRun,

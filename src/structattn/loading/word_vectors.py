@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float
 from torch import nn
 
 from structattn.attention import Streams
 from structattn.models import Embedding, EncoderDecoder, SpelledEmbedding, TwoStreamEmbedding
 from structattn.support.errors import UsageError
 from structattn.support.progress import progress, track
+from structattn.support.shapes import Float
 from structattn.tasks.loaded import LoadedRun
 from structattn.text.folders.parallel import SideName
 from structattn.text.folders.sequences import Sequences

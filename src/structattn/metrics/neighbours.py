@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float, Int
+
+from structattn.support.shapes import Float, Int
 
 _ROWS = 1024  # queries at once
 

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from jaxtyping import Float64, Int64
+
+from structattn.support.shapes import Float64, Int64
 
 _SEED: Final = 12345
 _INTERVAL: Final = (2.5, 97.5)  # percentiles

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int64
 
 from structattn.support.errors import UsageError
 from structattn.support.imports import install_command
+from structattn.support.shapes import Float, Int64
 
 ORDER = 4
 

@@ -4,7 +4,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, cast, runtime_checkable
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -19,6 +18,7 @@ from structattn.attention import (
 from structattn.attention.protocols import Sublayer
 from structattn.models.two_stream import FeedForwardFirst, layer_norm
 from structattn.operators.common.dropout import checked_rate, dropout
+from structattn.support.shapes import Float, Int
 
 HiddenStates = Float[Tensor, "*batch d_model"] | Streams
 Memory = Float[Tensor, "memory source d_model"] | Streams

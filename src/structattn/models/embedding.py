@@ -3,7 +3,6 @@
 import math
 from typing import Any
 
-from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -11,6 +10,7 @@ from structattn.attention import Streams
 from structattn.attention.positions.absolute import LearnedPositions, SinusoidalPositions
 from structattn.operators.common.checks import require_lengths
 from structattn.operators.common.dropout import dropout
+from structattn.support.shapes import Float, Int
 from structattn.support.special_tokens import CLASS_OFFSET
 
 

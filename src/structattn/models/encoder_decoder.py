@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from structattn.attention import Explanation
@@ -13,6 +12,7 @@ from structattn.models.characters.embedding import SpelledEmbedding, require_unt
 from structattn.models.characters.spelling import SpellingDecoder
 from structattn.models.embedding import Embedding, TwoStreamEmbedding, class_logits, max_positions
 from structattn.models.layers import Layers, LayersState
+from structattn.support.shapes import Float, Int
 
 AnyEmbedding = Embedding | SpelledEmbedding | TwoStreamEmbedding
 

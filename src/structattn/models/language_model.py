@@ -3,7 +3,6 @@
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from structattn.attention import Explanation
@@ -11,6 +10,7 @@ from structattn.models.block import HiddenStates
 from structattn.models.characters.embedding import SpelledEmbedding, require_untied
 from structattn.models.embedding import Embedding, TwoStreamEmbedding, class_logits
 from structattn.models.layers import Layers, LayersState
+from structattn.support.shapes import Bool, Float, Int
 
 
 class _TransformerLanguageModel(nn.Module):

@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from jaxtyping import Int
 from torch import Tensor, nn
 
 from structattn.attention import Explanation, Streams
 from structattn.models.block import Block, HiddenStates, Memory
 from structattn.operators.common.checks import require_lengths
+from structattn.support.shapes import Int
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,10 @@
 from typing import cast
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from structattn.support.devices import fast_autocast_dtypes, processor_flags
+from structattn.support.shapes import Float
 
 LstmState = tuple[Float[Tensor, "layers batch units"], Float[Tensor, "layers batch units"]]
 

@@ -2,10 +2,10 @@
 
 from typing import Any, Protocol, runtime_checkable
 
-from jaxtyping import Float, Int
 from torch import Tensor
 
 from structattn.attention import Explanation
+from structattn.support.shapes import Float, Int
 
 
 @runtime_checkable

@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING, Any
 
-from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from structattn.attention import Explanation, Streams
+from structattn.support.shapes import Float, Int
 
 if TYPE_CHECKING:
     from structattn.attention import TwoStreamAttention

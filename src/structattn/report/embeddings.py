@@ -5,12 +5,12 @@ from io import BytesIO
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float
 from matplotlib.lines import Line2D
 
 from structattn.report.figure import KEEP, LINE, figure_style, legend_above, line_style, new_figure
 from structattn.support.errors import UsageError
 from structattn.support.files import write_atomically
+from structattn.support.shapes import Float
 
 FORMATS = {".png": {"Software": None}, ".svg": {"Date": None, "Creator": None}, ".pdf": {"CreationDate": None}}
 _CLASSES = {"NN": "noun", "VB": "verb", "JJ": "adjective", "RB": "adverb", "IN": "preposition"}

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, TypeAlias, TypeVar
 
 import numpy as np
-from jaxtyping import Float
 
 from structattn.settings.embeddings import max_positions
 from structattn.settings.run import RunSettings
 from structattn.support.errors import DataError, UsageError
+from structattn.support.shapes import Float
 from structattn.text.folders.prepared import PreparedFolder
 
 TEXTS_AT_ONCE: Final = 4096

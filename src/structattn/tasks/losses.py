@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
-from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
@@ -15,6 +14,7 @@ from structattn.operators import receptive_field, receptive_field_size
 from structattn.operators.receptive_field.recursion import Form, Union
 from structattn.settings.training import LabelSmoothing, TrainingSettings
 from structattn.support.errors import SettingsError
+from structattn.support.shapes import Bool, Float, Int
 from structattn.support.special_tokens import CLASS_OFFSET, PADDING_CLASS
 from structattn.text.batching.sequences import Batch
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
+from structattn.support.shapes import Float
 from structattn.support.special_tokens import PAD
 from structattn.text.batching.pairs import PairBatch
 from structattn.text.batching.sequences import Batch, Indices

@@ -4,10 +4,10 @@ import math
 from typing import Literal
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from structattn.attention.positions.computed import ComputedTable
+from structattn.support.shapes import Float, Int
 
 Layout = Literal["interleaved", "halves"]
 

@@ -4,12 +4,12 @@ import math
 from typing import Literal, Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from structattn.attention.positions.absolute import SinusoidalPositions
 from structattn.attention.positions.computed import ComputedTable
 from structattn.attention.sizes import head_size
+from structattn.support.shapes import Float
 
 
 @runtime_checkable

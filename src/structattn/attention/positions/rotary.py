@@ -1,11 +1,11 @@
 """Rotary positions."""
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from structattn.attention.positions.absolute import Layout
 from structattn.attention.positions.computed import ComputedTable
+from structattn.support.shapes import Float
 
 _NUM_CACHED_POSITIONS = 1024
 

@@ -10,10 +10,10 @@ from itertools import accumulate
 from typing import Literal, get_args
 
 import torch
-from jaxtyping import Float32, Int
 from torch import Tensor
 
 from structattn.operators.common.kernels import has_kernel, kernel_module
+from structattn.support.shapes import Float32, Int
 
 Linear = tuple[Float32[Tensor, "outputs inputs"], Float32[Tensor, " outputs"] | None]  # weight and bias
 Norm = tuple[Float32[Tensor, " d_model"], Float32[Tensor, " d_model"]]  # scale and shift

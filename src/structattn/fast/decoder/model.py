@@ -8,7 +8,6 @@ from itertools import groupby
 from typing import Any, cast
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.modules import module as torch_module
 
@@ -40,6 +39,7 @@ from structattn.models import EncoderDecoder
 from structattn.models.block import Block, Residual
 from structattn.models.embedding import Embedding
 from structattn.models.layers import Layers, LayersState
+from structattn.support.shapes import Float, Int
 
 Parts = Sequence[tuple[Any, Kind | None]]  # sublayers with their kinds in the kernel; None for modules
 

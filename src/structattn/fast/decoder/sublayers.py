@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from structattn.attention import (
@@ -26,6 +25,7 @@ from structattn.fast.decoder.kernel import CachedRows, Kind, Linear, Memory, Pac
 from structattn.models.block import FeedForward, Residual
 from structattn.operators import gaussian_weights
 from structattn.operators.gaussian_attention import Gaussians
+from structattn.support.shapes import Float, Int
 
 Made = TypeVar("Made")
 

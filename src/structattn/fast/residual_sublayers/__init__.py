@@ -9,7 +9,6 @@ import itertools
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple, cast
 
-from jaxtyping import Float, Int
 from torch import Tensor
 
 from structattn.fast.residual_sublayers.sequence import (
@@ -21,6 +20,7 @@ from structattn.fast.residual_sublayers.sequence import (
 from structattn.fast.residual_sublayers.stack import StackOptions, StackWeights, run_stack
 from structattn.operators.common.checks import integer_lengths
 from structattn.operators.common.dropout import dropped_steps, mask_numbers
+from structattn.support.shapes import Float, Int
 
 __all__ = [
     "AttentionSublayer",

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from jaxtyping import Float32
 from torch import Tensor, nn
 
 from structattn.attention.softmax import CrossSoftmaxAttention
@@ -17,6 +16,7 @@ from structattn.settings.embeddings import Learned, NoPositions, Sinusoidal
 from structattn.settings.layers import LAYER_CLASSES
 from structattn.settings.transformer import EncoderDecoderSettings
 from structattn.support.imports import require_modules
+from structattn.support.shapes import Float32
 from structattn.support.special_tokens import CLASS_OFFSET
 
 FORM: Final = "ctranslate2"

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 from transformers import Cache, EncoderDecoderCache
@@ -13,6 +12,7 @@ from transformers.cache_utils import DynamicLayer
 
 from structattn.attention import AttentionLayer
 from structattn.interop.huggingface.padding import Padding
+from structattn.support.shapes import Float, Int
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from types import MappingProxyType
 from typing import Any, Final
 
 import torch
-from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from transformers import (
     DynamicCache,
@@ -24,6 +23,7 @@ from structattn.interop.huggingface.cache import stack_cache_layer
 from structattn.interop.huggingface.configuration import StackGPT2Config, StackRobertaConfig
 from structattn.interop.huggingface.stack_models import StackGPT2LMHeadModel, StackRobertaForMaskedLM, StackSublayer
 from structattn.settings.huggingface import Gpt2Settings, RobertaSettings
+from structattn.support.shapes import Bool, Float, Int
 from structattn.support.special_tokens import BOS, CLASS_OFFSET, EOS, PAD
 
 ROBERTA_NORM_EPSILON = 1e-5  # of all published RoBERTa models; the default of its configuration is another

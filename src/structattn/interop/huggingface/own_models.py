@@ -7,7 +7,6 @@ cache: each generated token processes the whole text again.
 from typing import Any
 
 import torch
-from jaxtyping import Int
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers import (
@@ -27,6 +26,7 @@ from structattn.interop.huggingface.remote_code import SavedWithCode
 from structattn.models.builders.layers import VocabularySpec
 from structattn.models.builders.models import build_encoder_decoder, build_model
 from structattn.settings.transformer import EncoderDecoderSettings
+from structattn.support.shapes import Int
 from structattn.support.special_tokens import BOS, CLASS_OFFSET, PAD
 
 IGNORED_LABEL = -100  # of transformers

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
+
+from structattn.support.shapes import Bool, Int, Shaped
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
-from jaxtyping import Int
 from torch import Tensor
 from transformers import GPT2LMHeadModel, PreTrainedModel, RobertaForMaskedLM
 from transformers.utils import logging as transformers_logging
@@ -20,6 +19,7 @@ from structattn.support.environment import is_out_of_memory
 from structattn.support.errors import DataError, SettingsError
 from structattn.support.files import sha256_of_file
 from structattn.support.json_files import load_json
+from structattn.support.shapes import Int
 from structattn.support.special_tokens import BOS, EOS, PAD, UNK
 
 CONFIG, WEIGHTS, TOKENIZERS = "config.json", "model.safetensors", ("tokenizer.json", "vocab.json")

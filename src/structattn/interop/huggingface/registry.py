@@ -5,7 +5,6 @@ from functools import partial
 from typing import Any
 
 import torch
-from jaxtyping import Bool
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import repeat_kv
@@ -14,6 +13,7 @@ from transformers.utils import output_capturing
 
 from structattn.operators import gaussian_weights, hard_attention
 from structattn.operators.gaussian_attention import Gaussians, Kernel
+from structattn.support.shapes import Bool
 
 
 def visible_mask(

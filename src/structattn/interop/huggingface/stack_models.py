@@ -4,7 +4,6 @@ import copy
 from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 from transformers import (
     AutoModel,
@@ -35,6 +34,7 @@ from structattn.interop.huggingface.padding import Padding, padding_from_argumen
 from structattn.interop.huggingface.remote_code import SavedWithCode
 from structattn.models.builders.mechanisms import build_stack
 from structattn.settings.huggingface import Stack, stack_from, stack_layers
+from structattn.support.shapes import Float
 
 
 class StackSublayer(nn.Module):

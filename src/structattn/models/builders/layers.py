@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import assert_never
 
 import torch
-from jaxtyping import Int64
 from torch import Tensor, nn
 
 from structattn.attention import CrossAttentionLayer
@@ -37,6 +36,7 @@ from structattn.settings.embeddings import (
 from structattn.settings.layers import CrossAttention, Layer
 from structattn.settings.transformer import TransformerSettings
 from structattn.support.errors import SettingsError
+from structattn.support.shapes import Int64
 from structattn.support.special_tokens import CLASS_OFFSET
 
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -13,6 +12,7 @@ from structattn.models.embedding import positions_of
 from structattn.models.lstm import apply_lstm
 from structattn.operators.common.checks import is_autocast
 from structattn.operators.common.dropout import dropout
+from structattn.support.shapes import Bool, Float, Int
 from structattn.support.special_tokens import CLASS_OFFSET, PAD
 
 

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from structattn.models.lstm import apply_lstm
+from structattn.support.shapes import Float, Int
 from structattn.support.special_tokens import CLASS_OFFSET
 
 

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from structattn.models.recurrent.recurrence import StackController
@@ -14,6 +13,7 @@ from structattn.operators.common.implementation import Implementation
 from structattn.operators.stack_rnn import Cell, RecurrentStack, gate_factor
 from structattn.operators.stack_rnn.stack_states import StackState, empty_stack
 from structattn.operators.stack_rnn.stacks import next_hidden
+from structattn.support.shapes import Float, Int
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from functools import partial
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -28,6 +27,7 @@ from structattn.operators.nondeterministic_stack.contents import nondeterministi
 from structattn.operators.stratified_stack.contents import stratified_stack_contents
 from structattn.operators.superposition_stack import superposition_step
 from structattn.operators.superposition_stack.contents import superposition_stack_contents
+from structattn.support.shapes import Float, Int
 from structattn.support.special_tokens import BOS
 
 

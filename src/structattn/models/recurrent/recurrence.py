@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -18,6 +17,7 @@ from structattn.operators import (
 from structattn.operators.common.checks import mask_padding, require_lengths
 from structattn.operators.common.implementation import Implementation
 from structattn.operators.stack_rnn import Cell, gate_factor
+from structattn.support.shapes import Bool, Float, Int
 from structattn.support.special_tokens import BOS, FIRST_SYMBOL
 
 

@@ -3,11 +3,11 @@
 from dataclasses import dataclass, replace
 
 import torch
-from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
 from structattn.operators.common.differentiation import transforms_active
+from structattn.support.shapes import Bool, Float
 
 
 def weighted_sum(

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 
 from structattn.operators.common.checks import (
@@ -17,6 +16,7 @@ from structattn.operators.common.implementation import Implementation, chosen_im
 from structattn.operators.gaussian_attention.cpu import band, gaussian_attention_cpu
 from structattn.operators.gaussian_attention.gaussians import Gaussians, Kernel
 from structattn.operators.gaussian_attention.reference import Rows, dense_weights, gaussian_attention_reference
+from structattn.support.shapes import Float, Int
 
 __all__ = ["Gaussians", "Kernel", "gaussian_attention", "gaussian_weights"]
 

@@ -4,7 +4,6 @@ import dataclasses
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 
 from structattn.operators.common.checks import integer_lengths, require_row_indices, require_shape
@@ -12,6 +11,7 @@ from structattn.operators.common.kernels import can_index_rows, contiguous_rows,
 from structattn.operators.common.registration import Batching, register
 from structattn.operators.gaussian_attention.gaussians import Gaussians
 from structattn.operators.gaussian_attention.reference import Rows, weights_of
+from structattn.support.shapes import Float, Int
 
 Band = tuple[Float[Tensor, "#batch heads #queries taps"], Int[Tensor, "#batch heads queries"]]
 

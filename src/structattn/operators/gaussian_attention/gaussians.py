@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
+
+from structattn.support.shapes import Float, Int
 
 Kernel = Literal["full", "window", "index"]
 

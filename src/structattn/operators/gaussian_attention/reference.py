@@ -7,12 +7,12 @@ import math
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 
 from structattn.operators.common.checks import inside
 from structattn.operators.common.stack_contents import weighted_sum
 from structattn.operators.gaussian_attention.gaussians import Gaussians
+from structattn.support.shapes import Float, Int
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ import math
 from typing import Literal, overload
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 
 from structattn.operators.common.checks import (
@@ -17,6 +16,7 @@ from structattn.operators.common.checks import (
 from structattn.operators.common.stack_contents import weighted_sum
 from structattn.operators.hard_attention.gumbel_softmax import gumbel_noise, gumbel_softmax
 from structattn.operators.hard_attention.reference import hard_weights
+from structattn.support.shapes import Float, Int
 
 __all__ = ["hard_attention"]
 

@@ -4,8 +4,9 @@ Legend: l scores, -inf for hidden keys; z weights. Shapes: B batch, H heads, T q
 """
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
+
+from structattn.support.shapes import Float
 
 
 def hard_weights(scores: Float[Tensor, "batch heads queries keys"]) -> Float[Tensor, "batch heads queries keys"]:

@@ -15,7 +15,6 @@ Which form runs when, and what it earns (DERIVATION.md, "Forms", has the figures
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 
 from structattn.operators.common.checks import checked_lengths, is_autocast
@@ -32,6 +31,7 @@ from structattn.operators.nondeterministic_stack.steps import (
     nondeterministic_stack_initial_state,
     nondeterministic_stack_step,
 )
+from structattn.support.shapes import Float, Int
 
 __all__ = [
     "BestRun",

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 
 from structattn.operators.common.checks import checked_range, integer_lengths, is_autocast, require_alike, require_shape
+from structattn.support.shapes import Float, Int
 
 Gradients = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 

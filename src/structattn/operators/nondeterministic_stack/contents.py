@@ -13,7 +13,6 @@ with j = 0 for the bottom item and e = (0, 0), where time -1 is the fictitious o
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 
 from structattn.operators.common.checks import checked_range
@@ -21,6 +20,7 @@ from structattn.operators.common.stack_contents import StackContents, checked_de
 from structattn.operators.nondeterministic_stack import reference
 from structattn.operators.nondeterministic_stack.arguments import checked_arguments
 from structattn.operators.nondeterministic_stack.block_contents import SequenceContents, block_contents
+from structattn.support.shapes import Float, Int
 
 _ROWS = 128  # steps whose contents are computed together, by the definition
 

@@ -8,7 +8,6 @@ readings are subtracted.
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 from torch.export import register_dataclass
 
@@ -18,6 +17,7 @@ from structattn.operators.common.implementation import Implementation, chosen_im
 from structattn.operators.nondeterministic_stack import reference
 from structattn.operators.nondeterministic_stack.arguments import NondeterministicStackState, checked_window
 from structattn.operators.nondeterministic_stack.cpu.steps import KernelState
+from structattn.support.shapes import Float
 
 
 def nondeterministic_stack_initial_state(

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import NamedTuple, get_args
 
 import torch
-from jaxtyping import Int
 from torch import Tensor
 
 from structattn.operators.common.checks import checked_lengths, checked_range, inside, require_shape, without_autocast
 from structattn.operators.receptive_field.recursion import Union, hard_step, receptive_field_size, relaxed_step
+from structattn.support.shapes import Int
 
 __all__ = ["DecoderReceptiveFields", "decoder_receptive_fields", "receptive_field", "receptive_field_size"]
 

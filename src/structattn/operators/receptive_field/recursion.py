@@ -7,10 +7,10 @@ K positions attended to, N inputs.
 from typing import Literal
 
 import torch
-from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from structattn.operators.common.checks import checked_lengths, inside, require_shape
+from structattn.support.shapes import Bool, Float, Int
 
 Union = Literal["clamp", "probabilistic"]
 

@@ -4,7 +4,6 @@ import math
 from typing import Literal, overload
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 
 from structattn.operators.common.checks import checked_two_lengths, computing_precision, require_shape, without_autocast
@@ -14,6 +13,7 @@ from structattn.operators.softmax_attention.cpu import softmax_attention_cpu
 from structattn.operators.softmax_attention.gpu import softmax_attention_fused
 from structattn.operators.softmax_attention.reference import Visibility, softmax_attention_reference, softmax_weights
 from structattn.support.errors import ImplementationUnavailableError
+from structattn.support.shapes import Float, Int
 
 __all__ = ["softmax_attention"]
 

@@ -6,11 +6,11 @@ Shapes: B batch, H heads, T queries, S keys, D size of a query and of a key, E s
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
 from structattn.operators.common.checks import inside
+from structattn.support.shapes import Bool, Float, Int
 
 
 class Visibility(NamedTuple):

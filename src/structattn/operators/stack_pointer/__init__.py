@@ -1,6 +1,5 @@
 """Stack pointer attention: the distribution over the position on top of a stack."""
 
-from jaxtyping import Float, Int
 from torch import Tensor
 
 from structattn.operators.common.checks import checked_lengths, computing_precision, integer_lengths, require_shape
@@ -14,6 +13,7 @@ from structattn.operators.stack_pointer.cpu import (
 from structattn.operators.stack_pointer.gpu import readings_on_gpu, stack_pointer_gpu_map
 from structattn.operators.stack_pointer.reference import stack_pointer_reference, stack_pointer_weights_reference
 from structattn.operators.superposition_stack.reference import endless_superposition_step
+from structattn.support.shapes import Float, Int
 
 __all__ = ["stack_pointer", "stack_pointer_step", "stack_pointer_weights"]
 

@@ -5,10 +5,10 @@ the empty stack; a the probabilities of push, no-op and pop; h the values. Shape
 """
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 
 from structattn.operators.common.checks import inside
+from structattn.support.shapes import Float, Int
 
 
 def stack_pointer_weights_reference(

@@ -3,7 +3,6 @@
 ``Cell`` names the kinds of recurrent cell.
 """
 
-from jaxtyping import Float, Int
 from torch import Tensor
 
 from structattn.operators.common.checks import checked_lengths, computing_precision, integer_lengths, require_shape
@@ -13,6 +12,7 @@ from structattn.operators.stack_rnn.reference import StackRnnState, stack_rnn_re
 from structattn.operators.stack_rnn.reference import initial_state as stack_rnn_initial_state
 from structattn.operators.stack_rnn.reference import step as stack_rnn_step
 from structattn.operators.stack_rnn.stacks import Cell, RecurrentStack, gate_factor
+from structattn.support.shapes import Float, Int
 
 __all__ = [
     "Cell",

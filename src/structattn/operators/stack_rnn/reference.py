@@ -11,7 +11,6 @@ The reading of step t is seen at t + 1. Shapes: B batch, T time, G gates, U unit
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -19,6 +18,7 @@ from structattn.operators.common.checks import inside
 from structattn.operators.common.implementation import Implementation
 from structattn.operators.stack_rnn.stack_states import StackState, empty_stack
 from structattn.operators.stack_rnn.stacks import Cell, RecurrentStack, next_hidden
+from structattn.support.shapes import Float, Int
 
 
 @dataclass(frozen=True)

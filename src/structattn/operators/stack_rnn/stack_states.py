@@ -4,7 +4,6 @@ from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 
 from structattn.operators.common.implementation import Implementation
@@ -16,6 +15,7 @@ from structattn.operators.nondeterministic_stack import (
 from structattn.operators.stack_rnn.stacks import RecurrentStack
 from structattn.operators.stratified_stack import stratified_shares, stratified_step
 from structattn.operators.superposition_stack import superposition_step
+from structattn.support.shapes import Float, Int
 
 
 @runtime_checkable

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from structattn.operators.nondeterministic_stack.arguments import split_logits
+from structattn.support.shapes import Float
 
 Cell = Literal["lstm", "tanh", "relu"]
 CELLS: tuple[Cell, ...] = ("lstm", "tanh", "relu")

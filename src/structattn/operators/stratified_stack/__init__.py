@@ -1,7 +1,6 @@
 """The stratified stack: a stack whose items have strengths, and whose reading is one unit of them from the top."""
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 
 from structattn.operators.common.checks import checked_lengths, computing_precision, integer_lengths, require_shape
@@ -13,6 +12,7 @@ from structattn.operators.stratified_stack.reference import (
     stratified_stack_reference,
     stratified_step,
 )
+from structattn.support.shapes import Float, Int
 
 __all__ = [
     "StratifiedAction",

@@ -1,12 +1,12 @@
 """The contents of a stratified stack, in units of strength from the top."""
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 
 from structattn.operators.common.checks import checked_lengths, inside, require_shape
 from structattn.operators.common.stack_contents import StackContents, checked_depths
 from structattn.operators.stratified_stack.reference import stratified_step
+from structattn.support.shapes import Float, Int
 
 
 @torch.no_grad()

@@ -7,10 +7,10 @@ t; r the reading. Shapes: B batch, T time, I items, m size of a vector. Item I i
 from enum import IntEnum
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 
 from structattn.operators.common.checks import inside
+from structattn.support.shapes import Float, Int
 
 
 class StratifiedAction(IntEnum):

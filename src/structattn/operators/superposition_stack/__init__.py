@@ -1,7 +1,6 @@
 """The superposition stack: a stack whose every row is the expectation over independent actions."""
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 
 from structattn.operators.common.checks import checked_lengths, computing_precision, integer_lengths, require_shape
@@ -13,6 +12,7 @@ from structattn.operators.superposition_stack.reference import (
     superposition_stack_reference,
     superposition_step,
 )
+from structattn.support.shapes import Float, Int
 
 __all__ = ["SuperpositionAction", "superposition_stack", "superposition_stack_weights", "superposition_step"]
 

@@ -1,12 +1,12 @@
 """The contents of a superposition stack: the weights of each of its cells."""
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 
 from structattn.operators.common.checks import checked_lengths, inside, require_shape
 from structattn.operators.common.stack_contents import StackContents, checked_depths
 from structattn.operators.superposition_stack.reference import superposition_step
+from structattn.support.shapes import Float, Int
 
 
 @torch.no_grad()

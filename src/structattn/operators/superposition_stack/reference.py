@@ -7,10 +7,10 @@ r the reading. Shapes: B batch, T time, R rows, m size of a vector.
 from enum import IntEnum
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 
 from structattn.operators.common.checks import inside
+from structattn.support.shapes import Float, Int
 
 
 class SuperpositionAction(IntEnum):

@@ -7,7 +7,6 @@ from typing import Final
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -16,6 +15,7 @@ from structattn.support.environment import name_of
 from structattn.support.errors import DataError
 from structattn.support.progress import progress
 from structattn.support.seeds import derived_seed, numpy_generator
+from structattn.support.shapes import Float, Int
 from structattn.tasks.chunking.data import ChunkedSentence, MajorityTags, read_chunked_sentences
 from structattn.tasks.chunking.metrics import TaggingScores, tagging_scores
 from structattn.tasks.chunking.word_features import WordFeatures

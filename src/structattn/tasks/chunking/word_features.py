@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from structattn.attention import Streams
@@ -20,6 +19,7 @@ from structattn.settings.run import MASKED_LANGUAGE_MODELING
 from structattn.settings.training import StreamBatches
 from structattn.settings.transformer import reads_bos
 from structattn.support.errors import DataError
+from structattn.support.shapes import Float
 from structattn.support.special_tokens import BOS, EOS
 from structattn.tasks.loaded import LoadedRun
 from structattn.tasks.translation.predictions import spelled_source

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from structattn.models.mode import evaluating
 from structattn.models.protocols import AttendingModel
 from structattn.operators import receptive_field
 from structattn.support.progress import progress
+from structattn.support.shapes import Float
 from structattn.support.special_tokens import FIRST_SYMBOL
 from structattn.tasks.formal_languages.stack_language import MAX_DEPTH, StackLanguage, dependencies
 from structattn.tasks.loaded import LoadedRun

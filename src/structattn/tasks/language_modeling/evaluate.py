@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float64
 from torch import Tensor
 
 from structattn.metrics.statistics import lower_bound
@@ -17,6 +16,7 @@ from structattn.models.mode import evaluating
 from structattn.settings.training import StreamBatches
 from structattn.support.errors import DataError
 from structattn.support.progress import progress
+from structattn.support.shapes import Float64
 from structattn.support.special_tokens import BOS
 from structattn.tasks.loaded import LoadedRun
 from structattn.tasks.losses import cross_entropy_sum, model_inputs, token_losses

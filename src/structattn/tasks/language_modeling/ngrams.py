@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float64, Int64
 
+from structattn.support.shapes import Float64, Int64
 from structattn.support.special_tokens import BOS, CLASS_OFFSET, EOS
 from structattn.tasks.loaded import LoadedRun
 from structattn.text.folders.prepared import PreparedFolder

@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from jaxtyping import Float
 
 from structattn.decoding import map_in_batches
 from structattn.settings.training import StreamBatches
+from structattn.support.shapes import Float
 from structattn.support.special_tokens import BOS, EOS
 from structattn.tasks.language_modeling.prompts import EncodedText, TextEncoder
 from structattn.tasks.loaded import TEXTS, ExplainedLayer, LoadedRun, require_positions

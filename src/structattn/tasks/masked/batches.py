@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Int64
 
 from structattn.settings.run import RunSettings
 from structattn.settings.training import Masking
 from structattn.settings.transformer import reads_bos
 from structattn.support.seeds import derived_seed, numpy_generator
+from structattn.support.shapes import Int64
 from structattn.support.special_tokens import BOS, EOS, FIRST_SYMBOL, PAD
 from structattn.tasks.language_modeling.batches import Examples, split_examples, text_batches
 from structattn.text.batching.sequences import Batch, Indices, pad

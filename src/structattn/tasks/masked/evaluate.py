@@ -2,12 +2,12 @@
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float64
 from torch import Tensor
 
 from structattn.models.mode import evaluating
 from structattn.settings.training import LabelSmoothing
 from structattn.support.progress import progress
+from structattn.support.shapes import Float, Float64
 from structattn.support.special_tokens import BOS, EOS, PADDING_CLASS, class_of
 from structattn.tasks.language_modeling.evaluate import make_text_scores, score_batches
 from structattn.tasks.loaded import LoadedRun

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float
 
 from structattn.settings.transformer import reads_bos
+from structattn.support.shapes import Float
 from structattn.support.special_tokens import BOS, EOS, PAD
 from structattn.tasks.language_modeling.predict import TextExplainer
 from structattn.tasks.loaded import TEXTS, LoadedRun, require_positions

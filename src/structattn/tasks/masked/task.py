@@ -3,10 +3,10 @@
 from collections.abc import Callable
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from structattn.settings.run import RunSettings
+from structattn.support.shapes import Float
 from structattn.tasks.language_modeling.evaluate import score_batches
 from structattn.tasks.losses import Criterion
 from structattn.tasks.masked.batches import masked_examples

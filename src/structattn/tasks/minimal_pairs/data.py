@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float64
 from pydantic import Field
 
 from structattn.models import MaskedLanguageModel
@@ -15,6 +14,7 @@ from structattn.settings.embeddings import max_positions
 from structattn.support.errors import DataError, UsageError
 from structattn.support.json_files import Shape, check_shape
 from structattn.support.reading import parse_json
+from structattn.support.shapes import Float64
 from structattn.support.special_tokens import BOS, EOS, UNK
 from structattn.tasks.language_modeling.evaluate import line_token_losses
 from structattn.tasks.loaded import LoadedRun

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -17,6 +16,7 @@ from structattn.models.mode import evaluating, evaluating_with_dropout
 from structattn.models.protocols import CausalModel
 from structattn.support.progress import progress
 from structattn.support.seeds import derived_seed
+from structattn.support.shapes import Int
 from structattn.support.special_tokens import CLASS_OFFSET, class_of, id_of
 from structattn.tasks.loaded import LoadedRun
 from structattn.tasks.losses import cross_entropy_sum

@@ -7,7 +7,6 @@ from typing import Any, Final
 
 import numpy as np
 import torch
-from jaxtyping import Float64
 
 from structattn.decoding import (
     DecodingStart,
@@ -24,6 +23,7 @@ from structattn.settings.embeddings import max_positions
 from structattn.support.errors import DataError, UsageError
 from structattn.support.progress import progress
 from structattn.support.seeds import derived_seed
+from structattn.support.shapes import Float64
 from structattn.support.special_tokens import BOS
 from structattn.tasks.language_modeling.evaluate import line_token_losses
 from structattn.tasks.language_modeling.generator import GenerationSettings, TextGenerator

@@ -7,7 +7,6 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int64
 from numpy.typing import NDArray
 
 from structattn.metrics.translation import BleuStatistics, PairedDifference, bleu_statistics, compare_systems
@@ -18,6 +17,7 @@ from structattn.support.errors import DataError, UsageError
 from structattn.support.files import sha256_of_file
 from structattn.support.json_files import read_json
 from structattn.support.seeds import numpy_generator
+from structattn.support.shapes import Float, Int64
 from structattn.text.folders.prepared import PreparedFolder, open_prepared
 
 REFERENCE_LENGTH = "reference length"

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float
 
 from structattn.metrics.statistics import Proportion, wilson_interval
 from structattn.runs.store import write_analysis
 from structattn.support.environment import name_of
 from structattn.support.errors import DataError
 from structattn.support.progress import progress
+from structattn.support.shapes import Bool, Float
 from structattn.tasks.loaded import LoadedRun
 from structattn.tasks.translation.translators import make_pair_scorer
 from structattn.text.reading import Line, Notices, read_lines

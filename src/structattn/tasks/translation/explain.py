@@ -6,10 +6,10 @@ from typing import ClassVar
 
 import numpy as np
 import torch
-from jaxtyping import Float
 
 from structattn.decoding import greedy_search, max_target_lengths, start_translation
 from structattn.models.encoder_decoder import EncoderDecoder, EncoderDecoderExplanation
+from structattn.support.shapes import Float
 from structattn.support.special_tokens import UNK
 from structattn.tasks.loaded import TARGETS, TEXTS, ExplainedLayer, LoadedRun
 from structattn.tasks.translation.pairs import EncodedPair, PairEncoder

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
 from structattn.models import EncoderDecoder, SpelledEmbedding
@@ -11,6 +10,7 @@ from structattn.models.encoder_decoder import EncoderDecoderWeights
 from structattn.operators import DecoderReceptiveFields, decoder_receptive_fields, receptive_field
 from structattn.operators.receptive_field.recursion import Union
 from structattn.support.errors import StructattnError
+from structattn.support.shapes import Float, Float64, Int
 from structattn.support.special_tokens import class_of
 from structattn.tasks.loaded import LoadedRun, cannot
 from structattn.tasks.losses import cross_entropy_sum, token_losses

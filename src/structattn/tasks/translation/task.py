@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from structattn.decoding import (
@@ -26,6 +25,7 @@ from structattn.settings.evaluation import BleuTokenizer
 from structattn.settings.run import RunSettings
 from structattn.settings.training import LabelSmoothing, PairBatches
 from structattn.support.errors import SettingsError
+from structattn.support.shapes import Float
 from structattn.support.special_tokens import PADDING_CLASS
 from structattn.tasks.language_modeling.evaluate import score_batches
 from structattn.tasks.losses import NO_REGULARIZER, ReceptiveFieldRegularizer, cross_entropy_sum

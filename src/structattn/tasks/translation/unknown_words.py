@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from structattn.attention import Explanation
 from structattn.decoding import Hypothesis, pad_sequences, search_spellings
 from structattn.models import EncoderDecoder
 from structattn.support.errors import UsageError
+from structattn.support.shapes import Bool, Float, Int
 from structattn.support.special_tokens import BOS, UNK
 from structattn.text.tokenization.vocabulary import UNKNOWN_SYMBOL, WordCharacterTokenizer
 

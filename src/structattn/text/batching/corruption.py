@@ -6,12 +6,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Int32, Int64
 from numpy.typing import NDArray
 from torch import Tensor
 
 from structattn.support.errors import UsageError
 from structattn.support.seeds import numpy_generator
+from structattn.support.shapes import Int32, Int64
 from structattn.support.special_tokens import PAD, UNK
 from structattn.text.folders.parallel import ParallelSides
 from structattn.text.folders.text_tokenizer import TextTokenizer

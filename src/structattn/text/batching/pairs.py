@@ -6,11 +6,11 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
-from jaxtyping import Int64
 from numpy.typing import NDArray
 from torch import Tensor
 
 from structattn.support.seeds import numpy_generator
+from structattn.support.shapes import Int64
 from structattn.support.special_tokens import BOS, EOS
 from structattn.text.batching.corruption import SubwordDropout, UnknownWords, unknown_words
 from structattn.text.batching.sequences import Indices, check_positive, pad, shuffle_batches

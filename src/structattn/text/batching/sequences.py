@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Int64
 from numpy.typing import NDArray
 from torch import Tensor
 
 from structattn.support.seeds import numpy_generator
+from structattn.support.shapes import Int64
 from structattn.support.special_tokens import BOS, EOS, PAD
 from structattn.text.folders.sequences import Sequences
 

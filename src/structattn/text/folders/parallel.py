@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 import numpy as np
-from jaxtyping import Int32, Int64
 from numpy.typing import NDArray
 
 from structattn.support.errors import DataError
 from structattn.support.files import write_unflushed
 from structattn.support.json_files import load_json
 from structattn.support.reading import MAX_TEXT_BYTES, read_bytes
+from structattn.support.shapes import Int32, Int64
 from structattn.support.special_tokens import FIRST_SYMBOL, UNK
 from structattn.text.folders.header import HEADER_NAME, RARE, RARE_WORDS_NAME, Header
 from structattn.text.folders.sequences import Sequences, map_array

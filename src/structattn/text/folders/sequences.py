@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float64, Int32, Int64
 from numpy.typing import NDArray
 
 from structattn.support.errors import DataError
 from structattn.support.reading import open_regular
+from structattn.support.shapes import Float64, Int32, Int64
 from structattn.support.special_tokens import EOS
 from structattn.text.folders.header import LOG_PROBABILITIES, OFFSETS, TOKENS, StoredArray
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float64, Int32
 from numpy.typing import NDArray
 
 from structattn.support.errors import DataError
@@ -21,6 +20,7 @@ from structattn.support.files import (
     write_folder_atomically,
     write_unflushed,
 )
+from structattn.support.shapes import Float64, Int32
 from structattn.support.special_tokens import FIRST_SYMBOL
 from structattn.text.folders.header import (
     HEADER_NAME,

@@ -5,8 +5,8 @@ from itertools import chain, islice
 from typing import Final, NamedTuple
 
 import numpy as np
-from jaxtyping import Int32, Int64
 
+from structattn.support.shapes import Int32, Int64
 from structattn.support.special_tokens import UNK
 from structattn.text.tokenization.splitting import SplitText
 from structattn.text.tokenization.subword_tokenizer import SubwordTokenizer

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Final, SupportsInt
 
 import numpy as np
-from jaxtyping import Int32
 
 from structattn.support.environment import silent_standard_error
 from structattn.support.errors import DataError, UsageError
@@ -22,6 +21,7 @@ from structattn.support.files import write_unflushed
 from structattn.support.imports import import_library
 from structattn.support.json_files import load_json
 from structattn.support.reading import read_bytes
+from structattn.support.shapes import Int32
 from structattn.support.special_tokens import EOS, FIRST_SYMBOL, UNK
 from structattn.text.tokenization.encoding import EncodedLines
 from structattn.text.tokenization.tokenizers import TextError, refuse_surrogates

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from itertools import count
 
 import numpy as np
-from jaxtyping import Int64
 from numpy.typing import NDArray
 
+from structattn.support.shapes import Int64
 from structattn.text.tokenization.tokenizers import BYTE_SYMBOLS
 
 _BLOCK = 1 << 18  # characters

@@ -10,8 +10,8 @@ from itertools import islice
 from typing import Protocol, SupportsInt
 
 import numpy as np
-from jaxtyping import Int32
 
+from structattn.support.shapes import Int32
 from structattn.support.special_tokens import FIRST_SYMBOL, UNK
 from structattn.text.tokenization.tokenizers import refuse_surrogates
 from structattn.text.tokenization.vocabulary import CONTROL_SYMBOLS, UNKNOWN_SYMBOL, Vocabulary

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import numpy as np
-from jaxtyping import Int64
 from numpy.typing import NDArray
 
 from structattn.support.errors import UsageError
 from structattn.support.imports import import_library
+from structattn.support.shapes import Int64
 from structattn.text.tokenization.byte_pair_encoding import MARK, BytePairEncoding
 from structattn.text.tokenization.subword_files import RESERVED_CHARACTER, SPACE, SentencePieceModel
 from structattn.text.tokenization.subword_tokenizer import SubwordModel
