@@ -45,7 +45,7 @@ LAYERS = {
     **{
         name: lambda mechanism=mechanism: registered_layer(mechanism)
         for name, mechanism in MECHANISMS.items()
-        if mechanism.self_attention and mechanism.settings is not NoAttention
+        if (mechanism.layer or mechanism.self_attention) and mechanism.settings is not NoAttention
     },
     "gaussian, three heads": lambda: GaussianAttention(WIDTH, [-1.0, 0.0, 0.5]),
     "gaussian, learned heads": lambda: GaussianAttention(

@@ -11,6 +11,7 @@ import yaml
 from pydantic import Field, PositiveFloat, ValidationError, WithJsonSchema, model_validator
 
 from structattn.settings.base import OneOf, Positive, Seed, Settings, of_kind
+from structattn.settings.plugins import Plugins, load_plugins_of
 from structattn.settings.published import (
     ANALYSES,
     EPOCH,
@@ -187,6 +188,7 @@ class SweepSettings(Settings):
     published: tuple[PublishedTable, ...] = Field(default=(), description="published numbers, for comparison")
     claims: tuple[Claim, ...] = Field(default=(), description="expected relations between scores")
     figures: tuple[Figure, ...] = Field(default=(), description="figures of the results")
+    plugins: Plugins = ()
 
     @property
     def is_adaptive(self) -> bool:
@@ -301,7 +303,7 @@ class SweepSettings(Settings):
 
 
 def load_sweep(path: Path) -> SweepSettings:
-    """Read the settings of a sweep from a YAML file.
+    """Read the settings of a sweep from a YAML file that the user has named, and load its plugins.
 
     ``base`` may be the path of a YAML file with the settings of a run, relative to this one.
 
@@ -310,10 +312,27 @@ def load_sweep(path: Path) -> SweepSettings:
             the dotted path.
     """
     tree = read_mapping(path)
+    load_plugins_of(tree, path)
+    if isinstance(tree.get("base"), str):
+        base = path.parent / tree["base"]
+        tree["base"] = read_mapping(base)
+        load_plugins_of(tree["base"], base)
+        tree["base"].pop("plugins", None)
+    return _validated(tree, path)
+
+
+def read_sweep(path: Path) -> SweepSettings:
+    """Read the settings in the folder of a sweep; its plugins must be loaded.
+
+    Raises:
+        SettingsError: as ``load_sweep``.
+    """
+    return _validated(read_mapping(path), path)
+
+
+def _validated(tree: dict[str, Any], path: Path) -> SweepSettings:
     if "task" in tree and "base" not in tree:
         raise SettingsError(f"{path}: settings of a run, as they have no `base`; expected those of a sweep")
-    if isinstance(tree.get("base"), str):
-        tree["base"] = read_mapping(path.parent / tree["base"])
     try:
         return SweepSettings.model_validate(tree)
     except ValidationError as error:
