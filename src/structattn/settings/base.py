@@ -163,6 +163,8 @@ def registered_name(settings: type[Settings], field: str) -> str:
     names = get_args(annotation)
     if len(names) != 1 or not isinstance(names[0], str):
         raise UsageError(f'{settings.__name__}: has no field {field} with its name, as {field}: Literal["decay"]')
+    if not names[0].isidentifier():  # of which short forms such as 2.decay-4 consist
+        raise UsageError(f"{settings.__name__}: {field} is {names[0]!r}; expected letters, digits and underscores")
     return names[0]
 
 

@@ -6,6 +6,7 @@ A plugin runs with all rights of the user. It is executed only if the user names
 import hashlib
 import importlib
 import inspect
+import re
 import sys
 import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -79,8 +80,8 @@ class Registry(Mapping[str, _EntryT]):
         Raises:
             UsageError: the name is taken, or no name.
         """
-        if not name.isidentifier():
-            raise UsageError(f"{self.what} {name!r}: expected a name of letters, digits and underscores")
+        if not re.fullmatch(r"[\w-]+", name):
+            raise UsageError(f"{self.what} {name!r}: expected a name of letters, digits, underscores and hyphens")
         owner = self.plugins.get(name)
         if name in self.entries and (owner is None or (owner.name, owner.path) != (plugin.name, plugin.path)):
             taken = "built in" if owner is None else f"registered by {owner.path or owner.name}"
@@ -128,6 +129,8 @@ def require_arguments(what: str, function: Callable[..., object] | None, *names:
         return
     try:
         inspect.signature(function).bind(*names)
+    except ValueError:  # of a function in C that does not tell
+        return
     except TypeError as error:
         raise UsageError(f"{what}: {error}; expected a function of ({', '.join(names)})") from None
 
@@ -251,11 +254,16 @@ def _executed(name: str, is_it: Callable[[Plugin], bool], execute: Callable[[], 
     raise UsageError(f"plugin {name}: registers nothing; expected a call of structattn.register")
 
 
+def _has_file(module: str) -> bool:
+    """Return whether a module is loaded, and no namespace package."""
+    return getattr(sys.modules.get(module), "__file__", None) is not None
+
+
 def _plugin_of(variables: Mapping[str, Any]) -> Plugin:
     """Return the plugin to which a module with these global variables belongs."""
     module, file = str(variables["__name__"]), variables.get("__file__")
     package, version = module.partition(".")[0], variables.get("__version__")
-    root = getattr(sys.modules.get(package), "__path__", None)
+    root = getattr(sys.modules.get(package), "__path__", None) if _has_file(package) else None
     named = [each for each in metadata.entry_points(group=GROUP) if each.module.partition(".")[0] == package]
     if named:
         version = named[0].dist.version if named[0].dist is not None else version
