@@ -48,7 +48,7 @@ def test_a_run_without_what_it_registers_does_not_record_it(recipe, tmp_path, st
     ("command", "shown"),
     [
         (["evaluate", "run"], "cross-entropy"),
-        (["inspect", "run"], "decay"),
+        (["inspect", "run"], "plugin decay.py"),
         (["explore", "run", "--example", "0", "--save", "record.json"], "record.json"),
         (["export", "run", "hub", "--to", "safetensors"], "hub"),
         (["report", "run", "-o", "report"], "report"),
