@@ -42,7 +42,8 @@ class TestMechanism:
         assert all(isinstance(layer, AttentionLayer) for layer in layers)
 
     def test_is_described_and_has_a_short_form(self):
-        assert describe_mechanism(resolved("model.layers=decay").model.layers[0]) == "decay"
+        described = [describe_mechanism(layer) for layer in resolved("model.layers=decay.decay-4").model.layers]
+        assert described == ["decay", "decay-4"]
         assert layers_from_short("2xdecay") == [{"attention": "decay"}] * 2
         with pytest.raises(ValueError, match=re.escape("expected decay or decay-half_life, with numbers")):
             layers_from_short("decay-1-2")

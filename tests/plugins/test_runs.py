@@ -192,7 +192,8 @@ SWEEP = {
 }
 
 
-def test_workers_of_a_sweep_get_it(dyck, tmp_path, monkeypatch, structattn):
+@pytest.mark.usefixtures("without_drawing")
+def test_workers_of_a_sweep_get_it(dyck, tmp_path, monkeypatch, structattn, forget):
     monkeypatch.chdir(tmp_path)
     shutil.copy(DECAY, tmp_path)
     model = {"d_model": 8, "num_heads": 2, "d_ff": 8}
@@ -203,6 +204,11 @@ def test_workers_of_a_sweep_get_it(dyck, tmp_path, monkeypatch, structattn):
     assert done.exit_code == 0, done.output
     cards = [RunFolder(path).read_card() for path in Path("sweep/runs").iterdir()]
     assert sorted(len(card.get("plugins", [])) for card in cards) == [0, 1]
+    forget()
+    refused = structattn("report", "sweep", "-o", "page")
+    assert refused.exit_code == 1
+    assert "plugins.0: needs the plugin decay.py, which is not loaded" in refused.stderr
+    assert structattn("report", "sweep", "-o", "page", "--plugin", DECAY).exit_code == 0
 
 
 @pytest.mark.slow

@@ -342,8 +342,9 @@ def describe_mechanism(settings: Settings) -> str:
     text = entry.label or entry.name
     if entry.sizes:
         text += " " + "-".join(str(getattr(settings, field)) for field in entry.sizes)
-    if isinstance(settings, MultiHead) and settings.num_heads is not None:
-        text += f"-{settings.num_heads}"
+    if entry.optional_size is not None:
+        size, default = getattr(settings, entry.optional_size), type(settings).model_fields[entry.optional_size].default
+        text += "" if size == default else f"-{size:.15g}"
     if isinstance(settings, Gaussian) and settings.offsets is not None:
         text += f" ({', '.join(f'{offset:g}' for offset in settings.offsets)})"
     if isinstance(settings, RecurrentSuperposition) and settings.depth is not None:

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field
 from structattn.support.errors import SettingsError, UsageError
 from structattn.support.plugins import load_plugin, require_loaded
 
-_OF_FOLDERS = ("run.json", "trials.json")  # of runs and of sweeps
+_OF_FOLDERS = ("run.json", "events.jsonl", "trials.json")  # of runs and of sweeps
 
 
 def _require_loaded(name: str) -> str:
@@ -22,9 +22,8 @@ def _require_loaded(name: str) -> str:
 Plugins = Annotated[
     tuple[Annotated[str, AfterValidator(_require_loaded)], ...],
     Field(
-        exclude=True,  # a run card records them
         description="files of Python, relative to this one, or names of installed plugins, to be loaded first; only "
-        "in a file outside of a run folder",
+        "in a file outside of a run folder"
     ),
 ]
 

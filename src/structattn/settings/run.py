@@ -73,7 +73,7 @@ class RunSettings(Settings):
     training: TrainingSettings = Field(default=TrainingSettings(), description="training")
     evaluation: EvaluationSettings = Field(default=EvaluationSettings(), description="evaluation and translation")
     seed: Seed = Field(default=1, description="random seed")
-    plugins: Plugins = ()
+    plugins: Plugins = Field(default=(), exclude=True)  # the run card records those that it uses
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Return how these settings are pickled: another process loads the plugins before it validates them."""

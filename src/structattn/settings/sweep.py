@@ -317,7 +317,6 @@ def load_sweep(path: Path) -> SweepSettings:
         base = path.parent / tree["base"]
         tree["base"] = read_mapping(base)
         load_plugins_of(tree["base"], base)
-        tree["base"].pop("plugins", None)
     return _validated(tree, path)
 
 

@@ -7,6 +7,7 @@ import hashlib
 import importlib
 import inspect
 import re
+import shlex
 import sys
 import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -162,7 +163,8 @@ def load_plugin(name: str, folder: Path = Path()) -> Plugin:
     found = [entry for entry in metadata.entry_points(group=GROUP) if entry.name == name]
     if not found:
         raise UsageError(f"plugin {name!r}: is not installed{_installed()}; expected FILE.py, or an installed one")
-    return _executed(name, lambda plugin: plugin.name == name, found[0].load)
+    package = found[0].module.partition(".")[0]
+    return _executed(name, lambda plugin: plugin.module.partition(".")[0] == package, found[0].load)
 
 
 def load_again(plugin: Plugin) -> None:
@@ -193,7 +195,7 @@ def require_loaded(name: str, record: Mapping[str, str | None] = MappingProxyTyp
     facts = "".join(f", {key} {value}" for key, value in record.items() if key != "name" and value)
     raise UsageError(
         f"needs the plugin {name}{facts}, which is not loaded, and what a run folder names is never executed; if you "
-        f"trust it, add --plugin {name}; in Python, import it first"
+        f"trust it, add --plugin {shlex.quote(name)}; in Python, import it first"
     )
 
 
@@ -243,8 +245,8 @@ def _executed(name: str, is_it: Callable[[Plugin], bool], execute: Callable[[], 
     if not any(map(is_it, loaded_plugins())):
         try:
             execute()
-        except StructattnError:
-            raise
+        except StructattnError as error:
+            raise UsageError(f"plugin {name}: {error}") from None
         except Exception as error:
             failure = UsageError(f"plugin {name}: {type(error).__name__}: {error}")
             failure.add_note(traceback.format_exc().rstrip())
@@ -265,6 +267,7 @@ def _plugin_of(variables: Mapping[str, Any]) -> Plugin:
     package, version = module.partition(".")[0], variables.get("__version__")
     root = getattr(sys.modules.get(package), "__path__", None) if _has_file(package) else None
     named = [each for each in metadata.entry_points(group=GROUP) if each.module.partition(".")[0] == package]
+    named.sort(key=lambda each: each.module != module)  # of several entry points of a package, that of this module
     if named:
         version = named[0].dist.version if named[0].dist is not None else version
     name = named[0].name if named else package if root or file is None else Path(file).name
