@@ -1,13 +1,14 @@
 """Files and installed packages that register something, and those that cannot be loaded."""
 
 import hashlib
+import pickle
 import py_compile
 import sys
 from importlib.util import cache_from_source
 
 import pytest
 
-from structattn.settings import MECHANISMS
+from structattn.settings import MECHANISMS, RunSettings
 from structattn.support.errors import UsageError
 from structattn.support.plugins import load_plugin, loaded_plugins
 
@@ -36,6 +37,17 @@ def test_an_edited_file_replaces_its_entries(plugin):
     second = load_plugin(str(plugin(f"{TWICE}# edited\n")))
     assert first.sha256 != second.sha256
     assert loaded_plugins() == [second]
+
+
+def test_settings_of_a_changed_file_are_not_unpickled(plugin, forget):
+    load_plugin(str(plugin(TWICE)))
+    content = pickle.dumps(RunSettings(task="formal_language", data="data", model={"layers": "twice"}))
+    forget()
+    assert pickle.loads(content).model.layers[0].attention == "twice"
+    plugin(f"{TWICE}# edited\n")
+    forget()
+    with pytest.raises(UsageError, match=r"plugin .*own\.py: has changed: SHA-256 was \w+ and is now \w+"):
+        pickle.loads(content)
 
 
 def test_compiled_files_are_neither_read_nor_written(plugin, tmp_path):

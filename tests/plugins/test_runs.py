@@ -172,6 +172,19 @@ class TestAttack:
         assert (tmp_path / "executed").exists()
 
 
+def test_scores_of_registered_positions_have_no_graph(plugin, recipe, tmp_path, structattn):
+    pytest.importorskip("onnx")
+    path = plugin(
+        "class Slope(Settings):\n    kind: Literal['slope']\n"
+        "def slope(num_heads, size, settings):\n    return structattn.attention.positions.AlibiPositions(num_heads)\n"
+        "structattn.register(Positions(Slope, scores=slope))\n"
+    )
+    model = {"d_model": 8, "num_heads": 2, "d_ff": 8, "layers": 1, "positions": "slope"}
+    assert structattn("train", recipe(model=model), "-o", tmp_path / "run", "--plugin", path).exit_code == 0
+    refused = structattn("export", tmp_path / "run", tmp_path / "graph", "--to", "onnx")
+    assert "model.positions: slope cannot be exported to onnx" in refused.stderr
+
+
 def test_a_recipe_names_it(recipe, tmp_path, monkeypatch, structattn):
     shutil.copy(DECAY, tmp_path)
     (tmp_path / "elsewhere").mkdir()
