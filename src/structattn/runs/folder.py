@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from structattn.runs.logs import last_event
 from structattn.runs.metadata import check_card
 from structattn.settings.evaluation import EvaluationSettings
 from structattn.settings.run import LIMITS, RunSettings, limits_of, parse_mapping, resolve_settings, with_limits
-from structattn.support.errors import CheckpointError, SettingsError, StructattnError, UsageError
+from structattn.support.errors import CheckpointError, DataError, SettingsError, StructattnError, UsageError
 from structattn.support.files import write_atomically
 from structattn.support.json_files import read_json, write_json
 from structattn.support.plugins import require_loaded
@@ -115,7 +116,8 @@ class RunFolder:
         try:
             return resolve_settings(tree, source=source)
         except SettingsError:
-            self.changed_plugins()  # a missing one explains why a name is unknown
+            with suppress(DataError):
+                self.changed_plugins()  # a missing one explains why a name is unknown
             raise
 
     def changed_plugins(self) -> list[str]:
