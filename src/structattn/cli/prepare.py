@@ -48,7 +48,13 @@ Lowercase = Annotated[bool, typer.Option("--lowercase", help="Convert text to lo
 
 
 def formal_language(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the language; see `structattn list`.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME_OR_FILE",
+            help="A language of `structattn list`, or a file: grammar .cfg, automaton .fsa, expression .regex.",
+        ),
+    ],
     *,
     output: Output,
     variant: Annotated[
@@ -70,6 +76,7 @@ def formal_language(
     Examples:
         structattn prepare formal-language dyck -o data/dyck
         structattn prepare formal-language dyck --train-lengths 10 30 -o data/short
+        structattn prepare formal-language grammar.cfg -o data/mine
     """
     from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
 
@@ -78,6 +85,7 @@ def formal_language(
     )
     prepare_formal_language(output, name, variant, seed=seed, sizes=sizes)
     print_summary(output)
+    print_language(output)
 
 
 def transduction(
@@ -337,6 +345,16 @@ def print_summary(folder: Path) -> None:
     console.print(
         f"[bold]{escape(escape_control_characters(str(folder)))}[/]: {prepared.kind}, {_symbols(prepared)}; {splits}"
     )
+
+
+def print_language(folder: Path) -> None:
+    """Print what the header of a prepared folder says of a language from a file."""
+    from structattn.support.environment import escape_control_characters
+    from structattn.tasks.formal_languages.summary import SUMMARY
+    from structattn.text.folders.header import read_header
+
+    for heading, sentence in read_header(folder)[0].extra.get(SUMMARY, {}).items():
+        typer.echo(f"  {heading:13}  {escape_control_characters(sentence)}")
 
 
 def _text(prepared: "PreparedFolder", name: str) -> str:

@@ -7,7 +7,7 @@ import numpy as np
 
 from structattn.support.special_tokens import FIRST_SYMBOL
 from structattn.tasks.formal_languages.dependencies import dependency_scores, has_dependencies
-from structattn.tasks.formal_languages.registry import formal_language
+from structattn.tasks.formal_languages.language_files.language_file import prepared_language
 from structattn.tasks.language_modeling.evaluate import language_modeling_scores
 from structattn.tasks.language_modeling.generator import GenerationSettings, TextGenerator
 from structattn.tasks.language_modeling.prompts import TextEncoder
@@ -17,8 +17,7 @@ from structattn.tasks.scores import SplitScores
 
 def make_generator(run: LoadedRun, settings: GenerationSettings) -> TextGenerator:
     """Return a generator of strings with the model of a run."""
-    extra = run.prepared.header.extra
-    language = formal_language(extra["language"], extra["variant"])
+    language = prepared_language(run.prepared)
 
     def contains(ids: Sequence[int]) -> bool:
         string = np.array(ids, dtype=np.int64) - FIRST_SYMBOL

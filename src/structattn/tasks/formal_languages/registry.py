@@ -194,7 +194,10 @@ def formal_language(name: str, variant: Variant = "faithful") -> Language:
         UsageError: no language or variant has that name.
     """
     if name not in FORMAL_LANGUAGES:
-        raise UsageError(f"formal language {name!r} is unknown; expected one of {', '.join(FORMAL_LANGUAGES)}")
+        known = ", ".join(FORMAL_LANGUAGES)
+        raise UsageError(
+            f"formal language {name!r} is unknown; expected a file .cfg, .fsa or .regex, or one of {known}"
+        )
     if variant not in VARIANTS:
         raise UsageError(f"variant {variant!r} is unknown; expected one of {', '.join(VARIANTS)}")
     if name in _REGISTERED:
