@@ -317,6 +317,11 @@ class ContextFreeLanguage:
         valid = [size for size in self.valid_lengths(1, length)[-1:] if size]
         return (self.derivation_entropy(valid[0]) - self.log_length_probability(valid[0])) / valid[0] if valid else 0.0
 
+    def parsing_cost(self, length: int) -> int:
+        """Return a measure of time and memory of ``log_probabilities`` for a string: a second is some millions."""
+        plan = Plan.from_rules(self._rules)
+        return 10 * len(self._rules.parents) * length + len(plan.splits) * length**2
+
     def derivation_entropy(self, length: int) -> float:
         """Return the entropy, in nats, of the derivation of a string of that length.
 

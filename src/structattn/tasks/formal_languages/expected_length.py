@@ -1,8 +1,8 @@
 """The expected length of the strings of a grammar, as those of a branching process.
 
 With M[X, Y] the expected number of Y on the right of a rule of X, derivations have an expected length if and only if
-the spectral radius of M is below 1. Any x > 0 with M x < x proves that; such an x is the expected number of rules of
-the derivations from each nonterminal, x = 1 + M x.
+the spectral radius of M is below 1. Any x > 0 with M x < x proves that. The expected number of rules of the derivations
+from each nonterminal, x = 1 + M x, is such an x.
 """
 
 from fractions import Fraction
@@ -27,26 +27,36 @@ def has_expected_length(grammar: Grammar) -> bool:
 
     Cost: O(nonterminals^3).
     """
-    x = _solution(_means(grammar), np.ones(len(grammar.rules_of)))
-    if not (np.isfinite(x) & (x > 0)).all():
-        return False
-    values = dict(zip(grammar.rules_of, map(Fraction, x.tolist()), strict=True))
-    return all(
-        sum(each.weight * sum(values.get(symbol, 0) for symbol in each.right) for each in rules) < values[left]
-        for left, rules in grammar.rules_of.items()
-    )
+    means, names = _means(grammar), tuple(grammar.rules_of)
+    for group in _components(means):
+        x = _solution(means[np.ix_(group, group)], np.ones(len(group)))
+        if not (np.isfinite(x) & (x > 0)).all():
+            return False
+        values = {names[index]: Fraction(value) for index, value in zip(group, x.tolist(), strict=True)}
+        for left, value in values.items():
+            if (
+                sum(rule.weight * sum(values.get(each, 0) for each in rule.right) for rule in grammar.rules_of[left])
+                >= value
+            ):
+                return False
+    return True
 
 
 def fastest_growth(grammar: Grammar) -> tuple[list[str], float]:
     """Return the nonterminals that derive each other at the greatest rate, and the spectral radius of M among them."""
     means, names = _means(grammar), tuple(grammar.rules_of)
-    reach = (means > 0) | np.eye(len(names), dtype=bool)
-    for _ in range(len(names).bit_length()):
-        reach = reach.astype(np.float32) @ reach.astype(np.float32) > 0
-    components = sorted({tuple(np.flatnonzero(row).tolist()) for row in reach & reach.T})
+    components = _components(means)
     rates = [float(np.abs(np.linalg.eigvals(means[np.ix_(group, group)])).max()) for group in components]
     fastest = int(np.argmax(rates))
     return [names[index] for index in components[fastest]], rates[fastest]
+
+
+def _components(means: FloatArray) -> list[tuple[int, ...]]:
+    """Return the groups of nonterminals that derive each other; the spectral radius is the greatest of theirs."""
+    reach = (means > 0) | np.eye(len(means), dtype=bool)
+    for _ in range(len(means).bit_length()):
+        reach = reach.astype(np.float32) @ reach.astype(np.float32) > 0
+    return sorted({tuple(np.flatnonzero(row).tolist()) for row in reach & reach.T})
 
 
 def _indices(grammar: Grammar) -> dict[str, int]:

@@ -133,7 +133,8 @@ def children_alone(grammar: Grammar) -> dict[str, set[str]]:
 
 
 MAX_BITS = 4096
-MAX_RULES = 20_000
+MAX_CHAINS = 20_000
+MAX_SIZE = 40_000
 
 
 def exact(value: Fraction) -> Fraction:
@@ -150,9 +151,11 @@ def exact(value: Fraction) -> Fraction:
 
 
 def _limited(rules: Iterable[Rule]) -> Iterator[Rule]:
-    for count, each in enumerate(rules):
-        if count == MAX_RULES:
-            raise ValueError(f"without empty and unary rules, the grammar has more than {MAX_RULES} rules")
+    size = 0
+    for each in rules:
+        size += 1 + len(each.right)
+        if size > MAX_SIZE:
+            raise ValueError(f"the grammar without empty and unary rules has more than {MAX_SIZE} symbols in its rules")
         yield each
 
 
@@ -235,16 +238,19 @@ def unary_closure(grammar: Grammar) -> dict[str, dict[str, Fraction]]:
     """Return closure[A][B], the weight of all chains A => ... => B of unary rules, including the empty chain.
 
     Raises:
-        ValueError: unary rules form a cycle.
+        ValueError: unary rules form a cycle, or more than ``MAX_CHAINS`` chains.
     """
     unary = {left: [each for each in rules if _is_unary(each, grammar)] for left, rules in grammar.rules_of.items()}
     edges = {left: {each.right[0] for each in rules} for left, rules in unary.items()}
-    closure: dict[str, dict[str, Fraction]] = {}
+    closure, size = dict[str, dict[str, Fraction]](), 0
     for symbol in _bottom_up(edges, "unary rules"):
         closure[symbol] = {symbol: Fraction(1)}
         for _, (child,), weight in unary[symbol]:
             for last, share in closure[child].items():
                 closure[symbol][last] = exact(closure[symbol].get(last, Fraction(0)) + weight * share)
+        size += len(closure[symbol])
+        if size > MAX_CHAINS:
+            raise ValueError(f"there are more than {MAX_CHAINS} chains of unary rules")
     return closure
 
 
@@ -264,8 +270,8 @@ def normal_form(grammar: Grammar, variant: Variant) -> NormalForm:
             rule), by the weights of the rules: an empty or unary root, and the empty string, are lost.
 
     Raises:
-        ValueError: empty or unary rules form a cycle; or there are more than ``MAX_RULES`` rules without them, or
-            weights with more than ``MAX_BITS`` bits.
+        ValueError: empty or unary rules form a cycle; or the result has more than ``MAX_SIZE`` symbols, counting both
+            sides of rules, or weights of more than ``MAX_BITS`` bits.
     """
     empty = empty_probabilities(grammar)
     nonempty = without_empty_rules(grammar, empty)

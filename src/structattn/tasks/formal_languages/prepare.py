@@ -87,7 +87,8 @@ def prepare_formal_language(
         sizes: the numbers and lengths of strings.
 
     Raises:
-        UsageError: no language or variant has that name, or it has no strings of these lengths.
+        UsageError: no language or variant has that name; or it has no strings of these lengths, or some whose
+            probabilities are out of range.
         DataError: the file defines no language; or the folder is not empty, or cannot be written; then nothing is left
             on disk.
     """
@@ -140,7 +141,9 @@ def _lengths_of_splits(language: Language, sizes: FormalLanguageSizes) -> dict[s
 def _require_valid_lengths(language: Language, low: int, high: int) -> list[int]:
     lengths = language.valid_lengths(low, high)
     if not lengths:
-        raise UsageError(f"{language.name} ({language.variant}) has no strings of the lengths {low} to {high}")
+        shorter = ", ".join(map(str, language.valid_lengths(0, high)[-5:])) or "none"
+        reason = f"has no strings of the lengths {low} to {high}; shorter ones that it has: {shorter}"
+        raise UsageError(f"{language.name} ({language.variant}) {reason}")
     return lengths
 
 
@@ -177,5 +180,8 @@ def _log_conditionals(language: Language, strings: Mapping[str, Sequence[IndexAr
     with progress("Computing probabilities", sum(map(len, strings.values())), "strings") as advance:
         for split, drawn in strings.items():
             of_lengths = np.array([language.log_length_probability(len(string)) for string in drawn])
-            conditionals[split] = np.minimum(language.log_probabilities(drawn, advance) - of_lengths, 0.0)
+            try:
+                conditionals[split] = np.minimum(language.log_probabilities(drawn, advance) - of_lengths, 0.0)
+            except ValueError as error:
+                raise UsageError(f"{language.name}: {error}; expected shorter strings") from None
     return conditionals

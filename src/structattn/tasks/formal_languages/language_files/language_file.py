@@ -21,7 +21,7 @@ from structattn.text.folders.header import HEADER_NAME
 from structattn.text.folders.prepared import PreparedFolder
 from structattn.text.reading import Notices, read_lines_from
 
-MAX_BYTES: Final = 1 << 20
+MAX_BYTES: Final = 1 << 19
 DEFINITION: Final = "definition"
 """The entry of the header of a prepared folder that has the text of a language file."""
 
@@ -49,7 +49,7 @@ class LanguageFile:
 
 
 def read_language_file(path: Path) -> LanguageFile:
-    """Read a grammar (.cfg), a finite automaton (.fsa) or a regular expression (.regex) of at most 1 MiB.
+    """Read a grammar (.cfg), a finite automaton (.fsa) or a regular expression (.regex) of at most 512 KiB.
 
     Raises:
         DataError: the file cannot be read, or defines no language whose probabilities can be computed; the message has

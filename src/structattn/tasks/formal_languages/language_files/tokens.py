@@ -4,8 +4,9 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from structattn.support.errors import DataError
 
@@ -14,27 +15,28 @@ MAX_CHARACTERS = 100  # of a symbol, and of a weight
 
 
 class Place(NamedTuple):
-    """A place in a file: line and byte column, counted from 1."""
+    """A place in a file: the number of a line, counted from 1, its text, and the index of a character."""
 
     path: Path
     line: int
-    column: int
+    text: str
+    character: int
 
     def error(self, reason: str) -> DataError:
-        """Return an error that names the place."""
-        return DataError(self.path, reason, self.line, self.column)
+        """Return an error that names the place, with the column in bytes."""
+        return DataError(self.path, reason, self.line, len(self.text[: self.character].encode()) + 1)
 
 
 class Token(NamedTuple):
     """A part of a line.
 
     Args:
-        kind: ``bare`` and ``quoted`` are symbols, whose text has no quotes; ``end`` is the end of a line.
+        kind: ``bare`` and ``quoted`` are symbols; ``operator``, ``weight``, and ``end`` of a line.
         text: as written, without the quotes of a symbol and the brackets of a weight.
         place: of its first character.
     """
 
-    kind: Literal["bare", "quoted", "operator", "weight", "end"]
+    kind: str
     text: str
     place: Place
 
@@ -69,26 +71,24 @@ class Syntax:
             DataError: a character belongs to no token, or a symbol is too long.
         """
         for number, line in enumerate(lines, start=1):
-            for kind, text, start in self._split(line, path, number):
-                yield Token(kind, text, _place(path, number, line, start))
-            yield Token("end", "", _place(path, number, line, len(line)))
+            yield from self._split(Place(path, number, line, 0))
+            yield Token("end", "", Place(path, number, line, len(line)))
 
-    def _split(
-        self, line: str, path: Path, number: int
-    ) -> Iterator[tuple[Literal["bare", "quoted", "operator", "weight"], str, int]]:
-        start = 0
-        while (start := len(line) - len(line[start:].lstrip(" \t"))) < len(line) and line[start] != "#":
+    def _split(self, place: Place) -> Iterator[Token]:
+        line = place.text
+        start = _start(line, 0)
+        while start < len(line) and line[start] != "#":
+            place = place._replace(character=start)
             found = self._pattern.match(line, start)
             if found is None or found.lastgroup is None:
-                raise _place(path, number, line, start).error(self._reason(line[start:]))
+                raise place.error(_reason(line[start : start + 20]))
             kind, text = found.lastgroup, found[found.lastgroup]
             if len(text) > MAX_CHARACTERS:
-                reason = f"{text[:20]!r}... has {len(text)} characters; expected at most {MAX_CHARACTERS}"
-                raise _place(path, number, line, start).error(reason)
-            yield ("quoted" if kind == "single" else kind), text, start
-            start = found.end()
+                raise place.error(f"{text[:20]!r}... has {len(text)} characters; expected at most {MAX_CHARACTERS}")
+            yield Token("quoted" if kind == "single" else kind, text, place)
+            start = _start(line, found.end())
 
-    @property
+    @cached_property
     def _pattern(self) -> re.Pattern[str]:
         operators = "|".join(map(re.escape, self.operators)) or "(?!)"
         end = rf"(?=[ \t\[\]#]|{operators}|$)"
@@ -98,17 +98,21 @@ class Syntax:
             rf"|(?P<bare>(?:(?!{operators})[^\s\[\]#'\"])+'*){end}"
         )
 
-    def _reason(self, rest: str) -> str:
-        found = f"{rest[0]!r}" if rest[0].isprintable() else f"U+{ord(rest[0]):04X}"
-        if rest[0] in "'\"":
-            return f"a quote {found} that no other closes before a space; expected 'symbol' or \"symbol\""
-        if rest[0] in "[]":
-            return f"{found} without its counterpart; expected a weight such as [0.4] or [2/5], or quotes: '{rest[0]}'"
-        return f"{rest[:20]!r} is not a symbol; expected letters, digits and signs, or quotes around the symbol"
+
+def _start(line: str, index: int) -> int:
+    """Return the index of the first character at or after ``index`` that is neither a space nor a tab."""
+    while index < len(line) and line[index] in " \t":
+        index += 1
+    return index
 
 
-def _place(path: Path, number: int, line: str, start: int) -> Place:
-    return Place(path, number, len(line[:start].encode()) + 1)
+def _reason(rest: str) -> str:
+    found = f"{rest[0]!r}" if rest[0].isprintable() else f"U+{ord(rest[0]):04X}"
+    if rest[0] in "'\"":
+        return f"a quote {found} that no other closes before a space; expected 'symbol' or \"symbol\""
+    if rest[0] in "[]":
+        return f"{found} without its counterpart; expected a weight such as [0.4] or [2/5], or quotes: '{rest[0]}'"
+    return f"{rest!r} is not a symbol; expected letters, digits and signs, or quotes around the symbol"
 
 
 def lines_of(tokens: Iterable[Token]) -> Iterator[list[Token]]:
