@@ -64,7 +64,12 @@ def choices() -> dict[str, Mapping[str, str]]:
         "batches (training.batches.kind)": _discriminated(Batches, "kind"),
         "optimizers (training.optimizer.kind)": _discriminated(Optimizer, "kind"),
         "schedules (training.schedule.kind)": _discriminated(Schedule, "kind"),
-        "formal languages (prepare formal-language)": _with_origin(FORMAL_LANGUAGES, FORMAL_LANGUAGES.plugins),
+        "formal languages (prepare formal-language)": {
+            **_with_origin(FORMAL_LANGUAGES, FORMAL_LANGUAGES.plugins),
+            "FILE.cfg": "your own grammar, such as S -> a S b [0.4] | a b [0.6]",
+            "FILE.fsa": "your own finite automaton, with a line such as q0 a q1 [0.5] for each transition",
+            "FILE.regex": "your own regular expression, such as (a b)* c",
+        },
         "transductions (prepare transduction)": {
             **_with_origin(transductions, TRANSDUCTIONS.plugins),
             "recognise:LANGUAGE:EDITS": "whether a string is in a formal language; negative examples have EDITS edits",

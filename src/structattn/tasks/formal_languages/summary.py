@@ -83,6 +83,8 @@ def _ambiguity(grammar: Grammar) -> tuple[bool, str]:
     if found.example is not None:
         shown = " ".join(found.example) if found.example else "the empty string"
         return False, f"yes: {shown} has {found.num_derivations} derivations"
+    if found.max_length < 0:
+        return False, "not decided"
     return False, f"no string of up to {found.max_length} symbols, by enumeration; longer ones are not decided"
 
 

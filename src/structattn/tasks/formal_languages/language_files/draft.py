@@ -159,8 +159,8 @@ def _share_of_rest(group: list[DraftRule]) -> Fraction:
 
 
 def _number(value: Fraction) -> str:
-    text = str(float(value))
-    return text if Fraction(text) == value else f"{value.numerator}/{value.denominator}"[:100]
+    decimal = f"{float(value):g}"
+    return decimal if Fraction(decimal) == value else str(value)[:100]
 
 
 def _is_unary_cycle(cycle: list[str], grammar: Grammar) -> bool:
