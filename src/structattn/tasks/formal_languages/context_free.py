@@ -58,9 +58,9 @@ class Plan:
         return cls(left_shifts, right_shifts, splits, *rows)
 
     def bytes_per_string(self, length: int) -> int:
-        """Return the memory for the tables of one string."""
+        """Return the memory for one string: that of the tables, or of three layers of all symbols if that is more."""
         tables = int(self.left_rows.max()) + int(self.right_rows.max()) + 2
-        return 8 * max(1, tables) * (length + 1) ** 2
+        return 8 * (length + 1) * max(tables * (length + 1), 3 * self.left_rows.size, length + 1)
 
 
 def _row_of_each(used: IndexArray, symbols: int) -> IndexArray:

@@ -1,6 +1,7 @@
 """Finite automata from files, against sums over all paths."""
 
 import math
+import tracemalloc
 from fractions import Fraction
 from itertools import product
 
@@ -8,6 +9,8 @@ import numpy as np
 import pytest
 
 from structattn.support.errors import DataError
+from structattn.support.seeds import numpy_generator
+from structattn.tasks.formal_languages import context_free
 
 F = Fraction
 PARITY = """
@@ -56,6 +59,20 @@ def test_probabilities_are_sums_over_paths(text, language_of, ids_of):
         found = np.exp(language.log_probabilities([ids_of(language, string) for string in strings]))
         np.testing.assert_allclose(found, expected, rtol=1e-12)
         assert math.exp(language.log_length_probability(length)) == pytest.approx(expected.sum(), rel=1e-12)
+
+
+def test_memory_does_not_grow_with_the_number_of_strings(language_of, monkeypatch):
+    text = "".join(f"{state} a {(state + 1) % 50} [0.9]\n{state} b {state}\n" for state in range(50)) + "0 [0.05]\n"
+    language = language_of("x.fsa", text)
+    strings = language.sample(60, 80, numpy_generator(1, "memory"))
+    expected = language.log_probabilities(strings)
+    monkeypatch.setattr(context_free, "CHUNK_BYTES", 1 << 21)
+    tracemalloc.start()
+    found = language.log_probabilities(strings)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    assert peak < 2 << 21
 
 
 @pytest.mark.parametrize(
