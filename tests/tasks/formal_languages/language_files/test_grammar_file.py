@@ -141,6 +141,8 @@ BAD = {
     "# only a comment\n": "a.cfg: has no rules",
     "S": "a.cfg:1:2: found the end of the line after 'S'; expected ->",
     "S a": "a.cfg:1:3: found 'a' after 'S'; expected ->",
+    "S '->' a": "a.cfg:1:3: found '->' after 'S'; expected ->",
+    "'|' -> a": "a.cfg:1:1: found '|'; expected a nonterminal, without quotes",
     "'S' -> a": "a.cfg:1:1: found 'S'; expected a nonterminal, without quotes",
     "ε -> a": "a.cfg:1:1: found 'ε'; expected a nonterminal",
     "| a": "a.cfg:1:1: found '|'; expected a nonterminal",

@@ -112,6 +112,8 @@ class Draft:
         groups: dict[str, list[DraftRule]] = {}
         for each in self.rules:
             groups.setdefault(each.left, []).append(each)
+        for group in groups.values():
+            _check_distinct(group)
         shares = {left: _share_of_rest(group) for left, group in groups.items()}
         return (Rule(left, right, shares[left] if weight is None else weight) for left, right, weight, _ in self.rules)
 
@@ -135,27 +137,27 @@ class Draft:
             raise self._places[symbols[0]].error(f"{reason} length; {expected}")
 
 
-def _share_of_rest(group: list[DraftRule]) -> Fraction:
-    """Return the weight of each rule without one; the weights of the others must leave something for them."""
-    left, place = group[0].left, group[0].place
+def _check_distinct(group: list[DraftRule]) -> None:
     seen: dict[tuple[str, ...], Place] = {}
-    total, open_shares = Fraction(0), 0
+    for left, right, _, place in group:
+        if right in seen:
+            line = seen[right].line
+            raise place.error(f"{left} has the same alternative already in line {line}; expected it once")
+        seen[right] = place
+
+
+def _share_of_rest(group: list[DraftRule]) -> Fraction:
+    """Return the weight of each rule of a nonterminal that has none: an equal share of what the others leave of 1."""
+    total, without = Fraction(0), sum(each.weight is None for each in group)
     for each in group:
-        if each.right in seen:
-            line = seen[each.right].line
-            raise each.place.error(f"{left} has the same alternative already in line {line}; expected it once")
-        seen[each.right] = each.place
-        open_shares += each.weight is None
         try:
             total = exact(total + (each.weight or 0))
         except ValueError as error:
             raise each.place.error(str(error)) from None
-    if open_shares and total < 1:
-        return (1 - total) / open_shares
-    if open_shares or total != 1:
-        expected = "less than 1, for rules without a weight" if open_shares else "1"
-        raise place.error(f"the weights of {left} sum to {_number(total)}; expected {expected}")
-    return Fraction(0)
+    if total < 1 if without else total == 1:
+        return (1 - total) / max(without, 1)
+    expected = "less than 1, for rules without a weight" if without else "1"
+    raise group[0].place.error(f"the weights of {group[0].left} sum to {_number(total)}; expected {expected}")
 
 
 def _number(value: Fraction) -> str:

@@ -37,11 +37,11 @@ class _Reader:
         first, rest = line[0], line[1:]
         if first.kind == "bare" and first.text.startswith("%"):
             self._read_directive(first, rest[:-1])
-        elif first.text == "|" and first.kind == "operator" and self.alternatives:
+        elif first.is_operator("|") and self.alternatives:
             self._read_alternatives(self.alternatives[-1][0], rest)
         elif first.kind != "bare" or not first.is_symbol:
             raise first.place.error(f"found {first}; expected a nonterminal, without quotes, as in S -> a S b")
-        elif rest[0].text not in {"->", "→"}:
+        elif not rest[0].is_operator("->", "→"):
             raise rest[0].place.error(f"found {rest[0]} after {first}; expected ->")
         else:
             self._read_alternatives(first, rest[1:])
@@ -64,7 +64,7 @@ class _Reader:
         symbols: list[Token] = []
         weight: Token | None = None
         for each in tokens:
-            if each.kind == "end" or (each.text == "|" and each.kind == "operator"):
+            if each.kind == "end" or each.is_operator("|"):
                 if not symbols:
                     raise each.place.error(f"found {each}; expected symbols, or ε for the empty string")
                 self.alternatives.append((left, symbols, weight))

@@ -113,4 +113,4 @@ def prepared_language(prepared: PreparedFolder) -> Language:
         raise DataError(path, f"language, variant and {DEFINITION} are {name!r:.60}, {variant!r:.60}, {text!r:.60}")
     if text is None:
         return formal_language(name, cast("Variant", variant))
-    return parse_language_file(name, text, Path(f"{path} ({name})")).language
+    return parse_language_file(name, text, Path(f"{path} ({name:.60})")).language

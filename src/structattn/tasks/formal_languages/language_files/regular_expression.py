@@ -54,27 +54,24 @@ class _Parser:
     def _at_end(self) -> bool:
         return self._next.kind == "end"
 
-    def _at(self, *operators: str) -> bool:
-        return self._next.kind == "operator" and self._next.text in operators
-
     def _alternatives(self, depth: int) -> list[Symbols]:
         found = [self._sequence(depth)]
-        while self._at("|"):
+        while self._next.is_operator("|"):
             self._pending.pop()
             found.append(self._sequence(depth))
         return found
 
     def _sequence(self, depth: int) -> Symbols:
-        if self._at_end() or self._at("|", "*", "+", "?", ")"):
+        if self._at_end() or self._next.is_operator("|", "*", "+", "?", ")"):
             raise self._next.place.error(f"found {self._next}; expected a symbol, '(', or ε for the empty string")
         symbols: list[str] = []
-        while not (self._at_end() or self._at("|", ")")):
+        while not (self._at_end() or self._next.is_operator("|", ")")):
             symbols += self._repetition(depth)
         return tuple(symbols)
 
     def _repetition(self, depth: int) -> Symbols:
         symbols = self._group(depth)
-        while self._at("*", "+", "?"):
+        while self._next.is_operator("*", "+", "?"):
             operator = self._pending.pop()
             if (operator.text != "?" or not symbols) and self._nullable.issuperset(symbols):
                 reason = f"'{operator.text}' follows what can be empty; expected something of at least one symbol"
@@ -89,12 +86,12 @@ class _Parser:
         if token.is_symbol:
             self._terminals.setdefault(token.text, token.place)
             return (token.text,)
-        if token.text != "(" or token.kind != "operator":
+        if not token.is_operator("("):
             raise token.place.error(f"found {token}; expected a symbol or '('")
         if depth == MAX_DEPTH:
             raise token.place.error(f"parentheses are nested more than {MAX_DEPTH} deep")
         alternatives = self._alternatives(depth + 1)
-        if not self._at(")"):
+        if not self._next.is_operator(")"):
             raise self._next.place.error(f"found {self._next}; expected ')' for '(' in line {token.place.line}")
         self._pending.pop()
         return alternatives[0] if len(alternatives) == 1 else (self._choice("choice", alternatives, token.place),)

@@ -53,6 +53,10 @@ class Token(NamedTuple):
         """Whether it is the empty string: ε, or quotes without a symbol."""
         return (self.kind, self.text) in {("bare", EMPTY), ("quoted", "")}
 
+    def is_operator(self, *operators: str) -> bool:
+        """Whether it is one of some operators, without quotes."""
+        return self.kind == "operator" and self.text in operators
+
 
 @dataclass(frozen=True)
 class Syntax:
