@@ -11,8 +11,8 @@ import torch
 from structattn.loading.trained_run import TrainedRun
 from structattn.settings.run import resolve_settings
 from structattn.tasks.language_modeling.prepare import prepare_language_modeling
+from structattn.tasks.language_modeling.sentences import SentenceScorer, WrittenForm
 from structattn.tasks.language_modeling.settings import TextSettings
-from structattn.tasks.minimal_pairs.data import SentenceScorer, WrittenForm
 from structattn.tasks.model import build_model_for
 from structattn.text.folders.prepared import open_prepared
 

@@ -239,7 +239,8 @@ def _print_trees(results: "Sequence[tuple[Path, ParsingScores]]") -> None:
 
 def _blimp(runs: Sequence[str], file: Path, marks: Marks, json: bool) -> None:
     """Score minimal pairs, in lower case for a vocabulary without upper-case letters."""
-    from structattn.tasks.minimal_pairs.data import SentenceScorer, WrittenForm, read_minimal_pairs
+    from structattn.tasks.language_modeling.sentences import SentenceScorer, WrittenForm
+    from structattn.tasks.minimal_pairs.data import read_minimal_pairs
     from structattn.tasks.minimal_pairs.evaluate import blimp_scores, write_blimp
     from structattn.text.reading import Notices
 

@@ -16,15 +16,9 @@ from structattn.loading.trained_run import TrainedRun
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import DataError, UsageError
 from structattn.tasks.language_modeling.prepare import prepare_language_modeling
+from structattn.tasks.language_modeling.sentences import SentenceScorer, Span, WrittenForm
 from structattn.tasks.language_modeling.settings import TextSettings
-from structattn.tasks.minimal_pairs.data import (
-    Continuations,
-    MinimalPair,
-    SentenceScorer,
-    Span,
-    WrittenForm,
-    read_minimal_pairs,
-)
+from structattn.tasks.minimal_pairs.data import Continuations, MinimalPair, read_minimal_pairs
 from structattn.tasks.minimal_pairs.evaluate import blimp_scores
 from structattn.tasks.minimal_pairs.report import FIELDS, PHENOMENA, PUBLISHED
 from structattn.tasks.model import build_model_for

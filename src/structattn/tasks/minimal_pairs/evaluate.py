@@ -8,7 +8,8 @@ from typing import NamedTuple
 from structattn.metrics.statistics import Proportion, wilson_interval
 from structattn.runs.store import write_analysis
 from structattn.support.progress import progress, track
-from structattn.tasks.minimal_pairs.data import MinimalPair, SentenceScorer, Span
+from structattn.tasks.language_modeling.sentences import SentenceScorer, Span
+from structattn.tasks.minimal_pairs.data import MinimalPair
 
 Outcomes = Mapping[int, bool]
 """Index of a pair -> whether the acceptable member is strictly more likely; only of the pairs that are compared."""
