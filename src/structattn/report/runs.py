@@ -139,6 +139,18 @@ class _Blimp(Shape):
     phenomenon_of: dict[str, str]
 
 
+class _PredictionAccuracy(Shape):
+    formula: str
+    items: _Proportion
+    known: _Proportion | None
+
+
+class _Syntaxgym(Shape):
+    name: str
+    overall: _PredictionAccuracy
+    predictions: Annotated[list[_PredictionAccuracy], Field(min_length=1)]
+
+
 class _Difference(Shape):
     first: Number
     second: Number
@@ -242,6 +254,7 @@ ANALYSIS_SHAPES: dict[str, type[Shape]] = {
     "likelihood_comparison": _LikelihoodComparison,
     "chunking": _Chunking,
     "parsing": _Parsing,
+    "syntaxgym": _Syntaxgym,
 }
 
 

@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -126,6 +127,11 @@ class SentenceScorer:
     def sentence(self, ids: tuple[int, ...]) -> Span:
         """Return what is scored of a sentence: all tokens, and ``<eos>`` unless the data are a stream."""
         return Span(ids, 0, len(ids) + (not self.is_stream))
+
+    def description(self) -> dict[str, Any]:
+        """Return how sentences are scored, for files of scores."""
+        start = "<eos>" if self.is_stream else "<bos>"
+        return {"start": start, "eos_scored": not self.is_stream, **asdict(self.form)}
 
     def has_unknown(self, ids: Sequence[int]) -> bool:
         """Return whether a token is ``<unk>``."""

@@ -83,8 +83,7 @@ def blimp_scores(scorer: SentenceScorer, pairs: Sequence[MinimalPair]) -> BlimpS
 def write_blimp(scorer: SentenceScorer, scores: BlimpScores) -> Path:
     """Write the scores to ``analyses/blimp.json`` in the run folder."""
     run = scorer.run
-    scoring = {"start": "<eos>" if scorer.is_stream else "<bos>", "eos_scored": not scorer.is_stream}
-    content = {"update": run.update, "prepared_digest": run.prepared.digest, "scoring": scoring | asdict(scorer.form)}
+    content = {"update": run.update, "prepared_digest": run.prepared.digest, "scoring": scorer.description()}
     return write_analysis(run.run_dir, "blimp", "blimp", content | asdict(scores))
 
 

@@ -1,0 +1,41 @@
+"""Which part of a line, such as a word or a region, each of its tokens belongs to."""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Protocol
+
+
+class Decoder(Protocol):
+    """A tokenizer, with or without normalization."""
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Decode ids to a line."""
+
+
+def parts_of_tokens(decoder: Decoder, ids: Sequence[int], parts: Sequence[str]) -> list[int]:
+    """Return the index of the part in which each token of a line begins.
+
+    A token begins with its first character other than a space, or, if it has none, with the next one. So a space, and
+    a token that crosses the boundary of two parts, count for one part only, whatever the tokenizer.
+
+    Args:
+        decoder: decodes the ids.
+        ids: of the line.
+        parts: the line as it is decoded, cut into parts, some of them perhaps empty; spaces do not count.
+
+    Cost: O(n²) for n tokens, all of whose beginnings are decoded.
+
+    Raises:
+        ValueError: the parts together are not the line.
+    """
+    ends = list(accumulate(_num_characters(part) for part in parts))
+    *starts, whole = (_num_characters(decoder.decode(ids[:count])) for count in range(len(ids) + 1))
+    if whole != (ends[-1] if ends else 0):
+        raise ValueError(f"the line {decoder.decode(ids)!r:.60} does not consist of {list(parts)!r:.120}")
+    return [min(bisect_right(ends, start), len(parts) - 1) for start in starts]
+
+
+def _num_characters(text: str) -> int:
+    """Return the number of characters that are no spaces; one whose last bytes are missing does not count yet."""
+    return len("".join(text.split()).rstrip("\N{REPLACEMENT CHARACTER}"))
