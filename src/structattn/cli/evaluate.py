@@ -53,12 +53,12 @@ def evaluate(
     """Score runs on held-out data; write scores/, analyses/ and records/ to each run folder.
 
     Suites are stored in analyses/ and appear in reports, too. blimp, of language models: is the acceptable sentence of
-    a minimal pair more likely (*.jsonl, *.jsonl.gz, or a folder of them)? contrast, of translation models: is the
-    reference more likely than the same with an error (LingEval97 JSON, or a folder with src.*, tgt.correct.* and
-    tgt.incorrect.*, or of such folders)? syntaxgym, of language models: do predictions about the surprisals of regions
-    hold (a suite in JSON, or a folder of suites)? chunking: what does a linear layer find in the frozen top layer, of
-    each stream (a folder with train.txt and test.txt of CoNLL-2000)? trees, of parsers: brackets as evalb scores them,
-    beside right- and left-branching trees (a file of bracketed trees).
+    a minimal pair more likely (BLiMP's *.jsonl, a table as of MultiBLiMP or BLiMP-NL, or a folder of them)? contrast,
+    of translation models: is the reference more likely than the same with an error (LingEval97 JSON, or a folder with
+    src.*, tgt.correct.* and tgt.incorrect.*, or of such folders)? syntaxgym, of language models: do predictions about
+    the surprisals of regions hold (a suite in JSON, or a folder of suites)? chunking: what does a linear layer find in
+    the frozen top layer, of each stream (a folder with train.txt and test.txt of CoNLL-2000)? trees, of parsers:
+    brackets as evalb scores them, beside right- and left-branching trees (a file of bracketed trees).
 
     Examples:
         structattn evaluate runs/stack runs/plain
@@ -245,15 +245,16 @@ def _print_trees(results: "Sequence[tuple[Path, ParsingScores]]") -> None:
 
 def _blimp(runs: Sequence[str], file: Path, marks: Marks, json: bool) -> None:
     """Score minimal pairs."""
-    from structattn.tasks.minimal_pairs.data import read_minimal_pairs
+    from structattn.tasks.minimal_pairs.data import read_minimal_pairs, suite_name
     from structattn.tasks.minimal_pairs.evaluate import blimp_scores, write_blimp
     from structattn.text.reading import Notices
 
     pairs = read_minimal_pairs(file, Notices())
+    name = suite_name(file, pairs)
 
     def score(run: "TrainedRun") -> Mapping[str, Any]:
         scorer = _sentence_scorer(run, marks)
-        scores = blimp_scores(scorer, pairs)
+        scores = blimp_scores(scorer, pairs, name)
         write_blimp(scorer, scores)
         return asdict(scores)
 
@@ -305,13 +306,14 @@ def _print_suites(results: "Sequence[tuple[Path, Sequence[SuiteScores]]]") -> No
 
 def _print_pairs(results: Sequence[tuple[Path, Mapping[str, Any]]]) -> None:
     """Print the groups of paradigms beside published accuracies, then the paradigms."""
-    from structattn.tasks.minimal_pairs.report import PUBLISHED, paradigm_rows, summary_rows
+    from structattn.tasks.minimal_pairs.report import paradigm_rows, summary_rows, systems_of
 
     names, of_runs = [folder.name for folder, _ in results], [scores for _, scores in results]
-    published = "Published: Warstadt et al. (2020), table 3, corrected."
-    groups = numbers_table(["group"], [*names, *PUBLISHED], published, padding=0)
+    systems = systems_of(of_runs[0]["name"])
+    published = "Published: Warstadt et al. (2020), table 3, corrected." if systems else None
+    groups = numbers_table(["group"], [*names, *systems], published, padding=0)
     for row in summary_rows(of_runs):
-        others = [f"{row.published[system]:.1f}" if system in row.published else "" for system in PUBLISHED]
+        others = [f"{row.published[system]:.1f}" if system in row.published else "" for system in systems]
         groups.add_row(literal(row.name), *(_written(each, {}) for each in row.runs), *others)
     paradigms = numbers_table(["paradigm"], names, _PAIRS_CAPTION, padding=0)
     for phenomenon, rows in paradigm_rows(of_runs).items():

@@ -132,6 +132,7 @@ class _MinimalPairAccuracy(Shape):
 
 
 class _Blimp(Shape):
+    name: str
     overall: _MinimalPairAccuracy
     fields: dict[str, _MinimalPairAccuracy]
     phenomena: dict[str, _MinimalPairAccuracy]

@@ -15,9 +15,9 @@ from structattn.cli.report_page import write_report
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import DataError, UsageError
 from structattn.tasks.language_modeling.sentences import SentenceScorer, Span, WrittenForm
-from structattn.tasks.minimal_pairs.data import Continuations, MinimalPair, read_minimal_pairs
+from structattn.tasks.minimal_pairs.data import FIELDS, PHENOMENA, Continuations, MinimalPair, read_minimal_pairs
 from structattn.tasks.minimal_pairs.evaluate import blimp_scores
-from structattn.tasks.minimal_pairs.report import FIELDS, PHENOMENA, PUBLISHED
+from structattn.tasks.minimal_pairs.report import PUBLISHED
 from structattn.text.reading import Notices
 from structattn.training.run_training import train
 

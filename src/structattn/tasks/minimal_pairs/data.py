@@ -1,16 +1,37 @@
 """Minimal pairs of sentences: the files of BLiMP, MultiBLiMP and BLiMP-NL."""
 
-from collections.abc import Iterator
+import csv
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from types import MappingProxyType
+from typing import Annotated, Any, Final, NamedTuple
 
 from pydantic import Field
 
+from structattn.support.environment import name_of
 from structattn.support.errors import DataError
 from structattn.support.json_files import Shape, check_shape
 from structattn.support.reading import parse_json
 from structattn.text.reading import Line, Notices, read_lines
+
+BLIMP: Final = "BLiMP"
+PHENOMENA = (
+    "anaphor_agreement",
+    "argument_structure",
+    "binding",
+    "control_raising",
+    "determiner_noun_agreement",
+    "ellipsis",
+    "filler_gap_dependency",
+    "irregular_forms",
+    "island_effects",
+    "npi_licensing",
+    "quantifiers",
+    "subject_verb_agreement",
+)
+FIELDS = ("syntax", "morphology", "syntax_semantics", "semantics")
 
 _FIELDS = {"syntax/semantics": "syntax_semantics"}
 _PHENOMENA = {"s-selection": "argument_structure"}
@@ -38,25 +59,99 @@ class MinimalPair:
     line: int
 
 
+_SUFFIXES = ("jsonl", "tsv", "csv")
+
+
 def read_minimal_pairs(path: Path, notices: Notices) -> list[MinimalPair]:
     """Read minimal pairs in file order.
 
     Args:
-        path: a file, or a folder with files ``*.jsonl`` or ``*.jsonl.gz``, which are read in the order of their names.
+        path: a file of BLiMP, JSON lines, or a table with the columns of ``COLUMNS``, as those of MultiBLiMP and
+            BLiMP-NL; or a folder with files ``*.jsonl``, ``*.tsv`` and ``*.csv``, which are read in the order of their
+            names. ``.gz`` is decompressed.
         notices: collects notices of reading.
 
     Raises:
         DataError: there are no pairs, or one is malformed.
     """
-    paths = sorted([*path.glob("*.jsonl"), *path.glob("*.jsonl.gz")]) if path.is_dir() else [path]
+    patterns = [f"*.{suffix}{compressed}" for suffix in _SUFFIXES for compressed in ("", ".gz")]
+    paths = sorted(each for pattern in patterns for each in path.glob(pattern)) if path.is_dir() else [path]
     pairs = [pair for each in paths for pair in _read(each, notices)]
     if not pairs:
-        raise DataError(path, "holds no minimal pairs; expected BLiMP's *.jsonl or *.jsonl.gz, or a folder of them")
+        raise DataError(path, f"holds no minimal pairs; expected {', '.join(patterns)}, or a folder of them")
     return pairs
 
 
+def suite_name(path: Path, pairs: Sequence[MinimalPair]) -> str:
+    """Return ``BLIMP`` for pairs of its fields and phenomena, otherwise the name of their file or folder."""
+    of_blimp = all(pair.field in FIELDS and pair.phenomenon in PHENOMENA for pair in pairs)
+    return BLIMP if of_blimp else name_of(path).split(".")[0]
+
+
 def _read(path: Path, notices: Notices) -> Iterator[MinimalPair]:
-    for line in read_lines(path, notices):
+    lines = read_lines(path, notices)
+    for first in lines:
+        read = _read_json_lines if first.text.lstrip().startswith(("{", "[")) else _read_table
+        yield from read(path, chain([first], lines))
+
+
+COLUMNS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "good": ("sentence_good", "sen"),
+        "bad": ("sentence_bad", "wrong_sen"),
+        "phenomenon": ("phenomenon", "linguistic_phenomenon", "linguistics_term"),
+        "paradigm": ("paradigm", "grammatical_feature", "uid"),
+        "field": ("field", "lang"),
+    }
+)
+"""Part of a minimal pair -> names of its column in tables, in BLiMP-NL, MultiBLiMP or BLiMP.
+
+Names are compared in lower case, spaces and hyphens as underscores; other columns are ignored. Without its column, the
+phenomenon is the name of the file, the paradigm the phenomenon, and the field the name of the file.
+"""
+_MOST_CHARACTERS = 10_000
+
+
+def _read_table(path: Path, lines: Iterable[Line]) -> Iterator[MinimalPair]:
+    """Read a table with a header, whose columns are separated by tabs, commas or semicolons, with quotes as in CSV."""
+    first, *rest = lines
+    delimiter = max("\t,;", key=first.text.count)
+    rows = csv.reader((f"{line.text}\n" for line in (first, *rest)), delimiter=delimiter, strict=True)
+    try:
+        header = next(rows)
+        columns, name = _columns(path, header), name_of(path).split(".")[0]
+        for row in rows:
+            if len(row) != len(header):
+                raise DataError(path, f"has {len(row)} columns; the header has {len(header)}", rows.line_num)
+            parts = {part: row[column].strip() for part, column in columns.items()}
+            for part in ("good", "bad"):
+                if not 1 <= len(parts[part]) <= _MOST_CHARACTERS:
+                    reason = f"{header[columns[part]]} has {len(parts[part]):,} characters"
+                    raise DataError(path, f"{reason}; expected 1 to {_MOST_CHARACTERS:,}", rows.line_num)
+            phenomenon = parts.get("phenomenon") or name
+            paradigm = f"{phenomenon}: {parts['paradigm']}" if parts.get("paradigm") else phenomenon
+            field = parts.get("field") or name
+            yield MinimalPair(parts["good"], parts["bad"], paradigm, phenomenon, field, {}, path, rows.line_num)
+    except csv.Error as error:
+        raise DataError(path, f"not a table: {error}", rows.line_num) from None
+
+
+def _columns(path: Path, header: Sequence[str]) -> dict[str, int]:
+    """Return the column of each part of a pair that has one."""
+    names = [name.strip().lower().replace(" ", "_").replace("-", "_") for name in header]
+    found = {
+        part: next(names.index(name) for name in accepted if name in names)
+        for part, accepted in COLUMNS.items()
+        if not set(accepted).isdisjoint(names)
+    }
+    missing = [" or ".join(COLUMNS[part]) for part in ("good", "bad") if part not in found]
+    if missing:
+        raise DataError(path, f"has the columns {', '.join(header):.200}; expected {', and '.join(missing)}", 1)
+    return found
+
+
+def _read_json_lines(path: Path, lines: Iterable[Line]) -> Iterator[MinimalPair]:
+    for line in lines:
         entry = _entry(path, line)
         field, phenomenon = entry["field"], entry["linguistics_term"]
         yield MinimalPair(
