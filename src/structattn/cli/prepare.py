@@ -30,6 +30,10 @@ TrainLengths = Annotated[
 TestLengths = Annotated[
     tuple[int, int], typer.Option(metavar="MIN MAX", help="Minimal and maximal length of test strings.")
 ]
+PiecesOfText = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="N", help="Merges (bpe) or pieces to learn.  [default: one for each 100 words]"),
+]
 Pieces = Annotated[int, typer.Option(min=1, metavar="N", help="Merges (bpe) or pieces (sentencepiece) to learn.")]
 Threshold = Annotated[
     int, typer.Option(min=0, metavar="N", help="Words seen less often become <unk>, such subwords are split.")
@@ -162,10 +166,7 @@ def text(
     max_symbols: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Keep only the most frequent symbols.")
     ] = None,
-    vocabulary_size: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="Merges (bpe) or pieces to learn.  [default: one for each 100 words]"),
-    ] = None,
+    vocabulary_size: PiecesOfText = None,
     marker: BoundaryMarker = "end",
     unknown_classes: Annotated[
         bool, typer.Option("--unknown-classes", help="Words seen once become classes, such as UNK-LC-ing.")
@@ -232,7 +233,7 @@ def parallel(
     test_tsv: Annotated[Path | None, typer.Option(metavar="FILE", help="The same, test.")] = None,
     level: TokenLevel = "bpe",
     joint: Annotated[bool, typer.Option(help="One vocabulary for both sides.")] = True,
-    vocabulary_size: Pieces = 32_000,
+    vocabulary_size: PiecesOfText = None,
     vocabulary_threshold: Threshold = 0,
     marker: BoundaryMarker = "end",
     nfkc: Annotated[bool, typer.Option(help="Normalize text to Unicode NFKC.")] = True,
