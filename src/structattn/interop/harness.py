@@ -26,7 +26,7 @@ try:
     from lm_eval.api.model import LM
     from lm_eval.api.registry import register_model
 except ModuleNotFoundError as error:
-    raise ImportError(f"{__name__} needs lm_eval ({error}); pip install lm_eval") from None
+    raise ImportError(f"structattn.interop.harness needs lm_eval ({error}); pip install lm_eval") from None
 
 _REQUESTS: Final = Path("requests")  # in messages
 _MAX_LOGITS: Final = 1 << 24  # 64 MiB in float32
