@@ -81,7 +81,7 @@ class HarnessModel(LM):
     def loglikelihood(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
         """Return log p(continuation | context) in nats, and whether greedy search finds the continuation.
 
-        A token that crosses from the context into the continuation counts for the context.
+        Of the tokens of both together, as many as the context alone has count for the context.
 
         Raises:
             DataError: a text cannot be encoded, or a continuation is too long for the model.

@@ -53,6 +53,13 @@ def test_the_bytes_of_a_character_stay_together(tmp_path):
     assert parts_of_tokens(tokenizer, tokenizer.encode("Bär"), ["Bä", "r"]) == [0, 0, 0, 1]
 
 
+def test_bytes_that_are_no_text_are_characters(tmp_path):
+    """As a model of bytes may generate them."""
+    tokenizer = tokenizer_of(tmp_path, level="byte")
+    ids = [3 + byte for byte in b"a\xff\xff b\xc3"]
+    assert parts_of_tokens(tokenizer, ids, tokenizer.decode(ids).split()) == [0, 0, 0, 1, 1, 1]
+
+
 def test_a_token_across_a_boundary_counts_where_it_begins():
     model = BytePairEncoding((("d", "o"), ("g", "."), ("g.", " ")), "end")
     tokenizer = SubwordTokenizer(

@@ -1,7 +1,7 @@
 """SyntaxGym: do predictions about the surprisals of regions hold (Gauthier et al. 2020; Hu et al. 2020)?"""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -71,7 +71,7 @@ def suite_scores(scorer: SentenceScorer, suite: Suite) -> SuiteScores:
 
 
 def scores_of_surprisals(
-    suite: Suite, surprisals: dict[int, dict[str, dict[int, float]]], unknown: frozenset[int] | set[int] = frozenset()
+    suite: Suite, surprisals: dict[int, dict[str, dict[int, float]]], unknown: Collection[int] = ()
 ) -> SuiteScores:
     """Return the scores of given surprisals: item -> condition -> region -> surprisal.
 

@@ -3,6 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
+from os.path import commonprefix
 from typing import Protocol
 
 
@@ -29,13 +30,13 @@ def parts_of_tokens(decoder: Decoder, ids: Sequence[int], parts: Sequence[str]) 
     Raises:
         ValueError: the parts together are not the line.
     """
-    ends = list(accumulate(_num_characters(part) for part in parts))
-    *starts, whole = (_num_characters(decoder.decode(ids[:count])) for count in range(len(ids) + 1))
-    if whole != (ends[-1] if ends else 0):
+    ends = list(accumulate(len(_without_spaces(part)) for part in parts))
+    *beginnings, whole = (_without_spaces(decoder.decode(ids[:count])) for count in range(len(ids) + 1))
+    if len(whole) != (ends[-1] if ends else 0):
         raise ValueError(f"the line {decoder.decode(ids)!r:.60} does not consist of {list(parts)!r:.120}")
+    starts = (len(commonprefix([each, whole])) for each in beginnings)  # noqa: RUF071  # of the characters that are whole
     return [min(bisect_right(ends, start), len(parts) - 1) for start in starts]
 
 
-def _num_characters(text: str) -> int:
-    """Return the number of characters that are no spaces; one whose last bytes are missing does not count yet."""
-    return len("".join(text.split()).rstrip("\N{REPLACEMENT CHARACTER}"))
+def _without_spaces(text: str) -> str:
+    return "".join(text.split())
