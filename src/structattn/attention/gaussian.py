@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.types import Device
 
 from structattn.attention.cache import Cache, CrossAttentionCache, KeyValueCache
 from structattn.attention.heads import require_causal
@@ -50,6 +51,7 @@ class GaussianAttention(nn.Module):
         causal: position i attends to positions up to i only. A bidirectional layer has no ``step``.
         dropout: rate at which weights of learned heads are dropped in training.
         positions: acts on the scores of the learned heads; a module of this layer alone.
+        device, dtype: of the parameters; None: torch's defaults.
     """
 
     def __init__(
@@ -63,11 +65,15 @@ class GaussianAttention(nn.Module):
         causal: bool = True,
         dropout: float = 0.0,
         positions: ScorePositions | None = None,
+        *,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         gaussians = Gaussians(tuple(offsets), sigma=sigma, kernel=kernel, window=window, causal=causal)
-        self.heads = MixedHeads(d_model, gaussians, num_learned_heads, dropout, positions)
-        self.output = OutputProjection(d_model, bias=False)
+        factory: dict[str, Any] = {"device": device, "dtype": dtype}
+        self.heads = MixedHeads(d_model, gaussians, num_learned_heads, dropout, positions, **factory)
+        self.output = OutputProjection(d_model, bias=False, **factory)
 
     def forward(
         self, x: Float[Tensor, "batch time d_model"], lengths: Int[Tensor, " batch"] | None = None
@@ -149,6 +155,7 @@ class CrossGaussianAttention(nn.Module):
         window: number of positions for the kernel "window"; odd.
         sigma: the standard deviation of the Gaussians.
         dropout: rate at which weights of learned heads are dropped in training.
+        device, dtype: of the parameters; None: torch's defaults.
     """
 
     def __init__(
@@ -162,11 +169,15 @@ class CrossGaussianAttention(nn.Module):
         window: int = 3,
         sigma: float = 1.0,
         dropout: float = 0.0,
+        *,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         gaussians = Gaussians(tuple(offsets), ratio=ratio, floor=floor, sigma=sigma, kernel=kernel, window=window)
-        self.heads = MixedHeads(d_model, gaussians, num_learned_heads, dropout)
-        self.output = OutputProjection(d_model, bias=False)
+        factory: dict[str, Any] = {"device": device, "dtype": dtype}
+        self.heads = MixedHeads(d_model, gaussians, num_learned_heads, dropout, **factory)
+        self.output = OutputProjection(d_model, bias=False, **factory)
 
     def forward(
         self,

@@ -1,6 +1,10 @@
 """Multi-head hard attention, in which each head selects one position: self-attention and cross-attention."""
 
+from typing import Any
+
+import torch
 from torch import Tensor
+from torch.types import Device
 
 from structattn.attention.hard_selection import HardSelection
 from structattn.attention.heads import CrossHeads, SelfHeads
@@ -25,6 +29,7 @@ class HardAttention(SelfHeads[Tensor]):
         bias: whether the four projections have biases.
         positions: acts on the scores; a module of this layer alone.
         noise: whether samples have Gumbel noise; False: training is deterministic.
+        device, dtype: of the parameters; None: torch's defaults.
     """
 
     def __init__(
@@ -37,11 +42,15 @@ class HardAttention(SelfHeads[Tensor]):
         bias: bool = True,
         positions: ScorePositions | None = None,
         noise: bool = True,
+        *,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         self.selection, self.causal = HardSelection(temperature, straight_through, noise), causal
-        self.projection = InputProjection(d_model, num_heads, parts=3, bias=bias)
-        self.output = OutputProjection(d_model, bias)
+        factory: dict[str, Any] = {"device": device, "dtype": dtype}
+        self.projection = InputProjection(d_model, num_heads, parts=3, bias=bias, **factory)
+        self.output = OutputProjection(d_model, bias, **factory)
         self.positions = positions
 
 
@@ -59,9 +68,13 @@ class CrossHardAttention(CrossHeads[Tensor]):
         straight_through: bool = False,
         bias: bool = True,
         noise: bool = True,
+        *,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         self.selection = HardSelection(temperature, straight_through, noise)
-        self.query = InputProjection(d_model, num_heads, parts=1, bias=bias)
-        self.memory = InputProjection(d_model, num_heads, parts=2, bias=bias)
-        self.output = OutputProjection(d_model, bias)
+        factory: dict[str, Any] = {"device": device, "dtype": dtype}
+        self.query = InputProjection(d_model, num_heads, parts=1, bias=bias, **factory)
+        self.memory = InputProjection(d_model, num_heads, parts=2, bias=bias, **factory)
+        self.output = OutputProjection(d_model, bias, **factory)

@@ -23,15 +23,22 @@ class LearnedHeads(nn.Module):
         size: of a head.
         dropout: rate at which weights are dropped in training.
         positions: acts on the scores; a module of this layer alone.
+        factory: device and dtype.
     """
 
     def __init__(
-        self, d_model: int, num_heads: int, size: int, dropout: float, positions: ScorePositions | None = None
+        self,
+        d_model: int,
+        num_heads: int,
+        size: int,
+        dropout: float,
+        positions: ScorePositions | None = None,
+        **factory: Any,
     ) -> None:
         super().__init__()
         self.num_heads, self.size, self.dropout = num_heads, size, checked_rate(dropout)
-        self.query = nn.Linear(d_model, num_heads * size, bias=False)
-        self.key = nn.Linear(d_model, num_heads * size, bias=False)
+        self.query = nn.Linear(d_model, num_heads * size, bias=False, **factory)
+        self.key = nn.Linear(d_model, num_heads * size, bias=False, **factory)
         self.positions = positions
 
     def queries(self, x: Float[Tensor, "batch time d_model"]) -> Float[Tensor, "batch heads time size"]:
@@ -80,6 +87,7 @@ class MixedHeads(nn.Module):
         learned: the number of learned heads; the number of all heads, H, must divide d.
         dropout: rate at which weights of learned heads are dropped in training.
         positions: acts on the scores of the learned heads.
+        factory: device and dtype.
 
     Raises:
         ValueError: no hard-coded head, a negative number of learned ones, or H does not divide d.
@@ -92,6 +100,7 @@ class MixedHeads(nn.Module):
         learned: int,
         dropout: float = 0.0,
         positions: ScorePositions | None = None,
+        **factory: Any,
     ) -> None:
         super().__init__()
         if not gaussians.offsets or learned < 0:
@@ -100,8 +109,9 @@ class MixedHeads(nn.Module):
                 "head, at least one, and num_learned_heads >= 0"
             )
         self.gaussians = gaussians
-        self.value = InputProjection(d_model, len(gaussians.offsets) + learned, parts=1, bias=False)
-        self.learned = LearnedHeads(d_model, learned, self.value.size, dropout, positions) if learned else None
+        self.value = InputProjection(d_model, len(gaussians.offsets) + learned, parts=1, bias=False, **factory)
+        options = dropout, positions
+        self.learned = LearnedHeads(d_model, learned, self.value.size, *options, **factory) if learned else None
 
     def values(
         self, memory: Float[Tensor, "batch source d_model"]

@@ -1,10 +1,11 @@
 """Nondeterministic stack attention."""
 
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.types import Device
 
 from structattn.attention.projections import Projection
 from structattn.attention.protocols import Explanation
@@ -41,6 +42,7 @@ class NondeterministicStackAttention(nn.Module):
         window: number of steps after its push in which an item can be popped; None: no limit, as in the paper.
         pop_offset: added to the log-weights of pops; 0 in the paper. After a layer norm it changes what is learned
             first, not what can be computed (docs/finding_the_stack.md).
+        device, dtype: of the parameters; None: torch's defaults.
     """
 
     def __init__(
@@ -52,6 +54,9 @@ class NondeterministicStackAttention(nn.Module):
         pushed_activation: Literal["sigmoid", "exp"] = "sigmoid",
         window: int | None = None,
         pop_offset: float = 0.0,
+        *,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         if pushed_activation not in ("sigmoid", "exp"):
@@ -61,9 +66,10 @@ class NondeterministicStackAttention(nn.Module):
         self.window, self.pop_offset = checked_window(window), pop_offset
         configurations = num_states * stack_alphabet_size
         self.sizes = [configurations * (2 * configurations + num_states), stack_embedding_size]
-        self.projection = Projection(d_model, sum(self.sizes), bias=False)  # W_a above W_v
-        self.output = nn.Linear(configurations * stack_embedding_size, d_model, bias=False)
-        self.bottom = nn.Parameter(torch.zeros(stack_embedding_size))  # w_v
+        factory: dict[str, Any] = {"device": device, "dtype": dtype}
+        self.projection = Projection(d_model, sum(self.sizes), bias=False, **factory)  # W_a above W_v
+        self.output = nn.Linear(configurations * stack_embedding_size, d_model, bias=False, **factory)
+        self.bottom = nn.Parameter(torch.zeros(stack_embedding_size, **factory))  # w_v
 
     def forward(
         self, x: Float[Tensor, "batch time d_model"], lengths: Int[Tensor, " batch"] | None = None

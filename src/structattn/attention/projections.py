@@ -1,5 +1,7 @@
 """Linear projections into and out of attention heads, and positions that act on queries and keys."""
 
+from typing import Any
+
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -30,11 +32,12 @@ class InputProjection(nn.Linear):
         num_heads: H, which must divide d.
         parts: the number of tensors; the projection has ``parts`` * d outputs.
         bias: whether it has a bias.
+        factory: device and dtype.
     """
 
-    def __init__(self, d_model: int, num_heads: int, parts: int, bias: bool = True) -> None:
+    def __init__(self, d_model: int, num_heads: int, parts: int, bias: bool = True, **factory: Any) -> None:
         self.size = head_size(d_model, num_heads)
-        super().__init__(d_model, parts * d_model, bias)
+        super().__init__(d_model, parts * d_model, bias, **factory)
         self.num_heads, self.parts = num_heads, parts
 
     def forward(  # type: ignore[override]  # returns a tuple
@@ -57,10 +60,11 @@ class OutputProjection(nn.Linear):
     Args:
         d_model: d.
         bias: whether there is a b.
+        factory: device and dtype.
     """
 
-    def __init__(self, d_model: int, bias: bool = True) -> None:
-        super().__init__(d_model, d_model, bias)
+    def __init__(self, d_model: int, bias: bool = True, **factory: Any) -> None:
+        super().__init__(d_model, d_model, bias, **factory)
 
     def forward(self, outputs: Float[Tensor, "batch heads time size"]) -> Float[Tensor, "batch time d_model"]:
         """Return the layer's output."""

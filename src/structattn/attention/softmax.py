@@ -1,6 +1,10 @@
 """Multi-head scaled dot-product attention: self-attention and cross-attention."""
 
+from typing import Any
+
+import torch
 from torch import Tensor
+from torch.types import Device
 
 from structattn.attention.heads import CrossHeads, SelfHeads, SoftmaxSelection
 from structattn.attention.positions.biases import ScorePositions
@@ -36,6 +40,7 @@ class SoftmaxAttention(_WithDropout, SelfHeads[Tensor]):
         causal: position t attends to positions up to t only. A bidirectional layer has no ``step``.
         bias: whether the four projections have biases.
         positions: acts on the scores; a module of this layer alone.
+        device, dtype: of the parameters; None: torch's defaults.
     """
 
     def __init__(
@@ -46,11 +51,15 @@ class SoftmaxAttention(_WithDropout, SelfHeads[Tensor]):
         causal: bool = True,
         bias: bool = True,
         positions: ScorePositions | None = None,
+        *,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         self.selection, self.causal = SoftmaxSelection(checked_rate(dropout)), causal
-        self.projection = InputProjection(d_model, num_heads, parts=3, bias=bias)
-        self.output = OutputProjection(d_model, bias)
+        factory: dict[str, Any] = {"device": device, "dtype": dtype}
+        self.projection = InputProjection(d_model, num_heads, parts=3, bias=bias, **factory)
+        self.output = OutputProjection(d_model, bias, **factory)
         self.positions = positions
 
 
@@ -62,11 +71,22 @@ class CrossSoftmaxAttention(_WithDropout, CrossHeads[Tensor]):
         num_heads: H, which must divide d.
         dropout: rate at which weights are dropped in training.
         bias: whether the four projections have biases.
+        device, dtype: of the parameters; None: torch's defaults.
     """
 
-    def __init__(self, d_model: int, num_heads: int, dropout: float = 0.0, bias: bool = True) -> None:
+    def __init__(
+        self,
+        d_model: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        bias: bool = True,
+        *,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         super().__init__()
         self.selection = SoftmaxSelection(checked_rate(dropout))
-        self.query = InputProjection(d_model, num_heads, parts=1, bias=bias)
-        self.memory = InputProjection(d_model, num_heads, parts=2, bias=bias)
-        self.output = OutputProjection(d_model, bias)
+        factory: dict[str, Any] = {"device": device, "dtype": dtype}
+        self.query = InputProjection(d_model, num_heads, parts=1, bias=bias, **factory)
+        self.memory = InputProjection(d_model, num_heads, parts=2, bias=bias, **factory)
+        self.output = OutputProjection(d_model, bias, **factory)

@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.types import Device
 
 from structattn.attention.projections import Projection
 from structattn.attention.protocols import Explanation
@@ -44,14 +45,23 @@ class StackPointerAttention(nn.Module):
     Args:
         d_model: d.
         bottom: what represents the empty stack.
+        device, dtype: of the parameters; None: torch's defaults.
     """
 
-    def __init__(self, d_model: int, bottom: Literal["first_token", "learned"] = "first_token") -> None:
+    def __init__(
+        self,
+        d_model: int,
+        bottom: Literal["first_token", "learned"] = "first_token",
+        *,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         super().__init__()
         if bottom not in ("first_token", "learned"):
             raise ValueError(f"bottom={bottom!r}; expected 'first_token' or 'learned'")
-        self.projection = Projection(d_model, len(SuperpositionAction))
-        self.bottom = nn.Parameter(torch.zeros(d_model)) if bottom == "learned" else None  # h_0
+        factory: dict[str, Any] = {"device": device, "dtype": dtype}
+        self.projection = Projection(d_model, len(SuperpositionAction), **factory)
+        self.bottom = nn.Parameter(torch.zeros(d_model, **factory)) if bottom == "learned" else None  # h_0
 
     def forward(
         self, x: Float[Tensor, "batch time d_model"], lengths: Int[Tensor, " batch"] | None = None

@@ -1,10 +1,11 @@
 """Superposition stack attention."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.types import Device
 
 from structattn.attention.projections import Projection
 from structattn.attention.protocols import Explanation
@@ -36,18 +37,26 @@ class SuperpositionStackAttention(nn.Module):
         d_model: d.
         stack_embedding_size: m, the size of a stack vector.
         pushed_activation: applied to W_v x_t: "sigmoid" as in the paper, or "none" as in its code.
+        device, dtype: of the parameters; None: torch's defaults.
     """
 
     def __init__(
-        self, d_model: int, stack_embedding_size: int, pushed_activation: Literal["sigmoid", "none"] = "sigmoid"
+        self,
+        d_model: int,
+        stack_embedding_size: int,
+        pushed_activation: Literal["sigmoid", "none"] = "sigmoid",
+        *,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         if pushed_activation not in ("sigmoid", "none"):
             raise ValueError(f"pushed_activation={pushed_activation!r}; expected 'sigmoid' or 'none'")
         self.pushed_activation = pushed_activation
         self.sizes = [3, stack_embedding_size]
-        self.projection = Projection(d_model, sum(self.sizes), bias=False)  # W_a above W_v
-        self.output = nn.Linear(stack_embedding_size, d_model, bias=False)
+        factory: dict[str, Any] = {"device": device, "dtype": dtype}
+        self.projection = Projection(d_model, sum(self.sizes), bias=False, **factory)  # W_a above W_v
+        self.output = nn.Linear(stack_embedding_size, d_model, bias=False, **factory)
 
     def forward(
         self, x: Float[Tensor, "batch time d_model"], lengths: Int[Tensor, " batch"] | None = None

@@ -2,7 +2,9 @@
 
 from typing import Any
 
+import torch
 from torch import Tensor
+from torch.types import Device
 
 from structattn.attention.hard_selection import TwoStreamSelection
 from structattn.attention.heads import CrossHeads, SelfHeads
@@ -28,6 +30,7 @@ class TwoStreamAttention(SelfHeads[Streams]):
         positions: acts on the scores; a module of this layer alone.
         output_projection: whether there are output projections, which the paper's equations do not have.
         noise: whether samples have Gumbel noise; False: training is deterministic.
+        device, dtype: of the parameters; None: torch's defaults.
     """
 
     def __init__(
@@ -41,13 +44,19 @@ class TwoStreamAttention(SelfHeads[Streams]):
         positions: ScorePositions | None = None,
         output_projection: bool = True,
         noise: bool = True,
+        *,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         self.selection, self.causal = TwoStreamSelection(temperature, straight_through, noise), causal
-        self.projection = InputProjection(d_model, num_heads, parts=3, bias=bias)  # of g: queries, keys, values
-        self.content = InputProjection(d_model, num_heads, parts=1, bias=bias)  # of h
-        self.syntactic_output = OutputProjection(d_model, bias) if output_projection else ConcatenatedHeads()
-        self.semantic_output = OutputProjection(d_model, bias) if output_projection else ConcatenatedHeads()
+        factory: dict[str, Any] = {"device": device, "dtype": dtype}
+        self.projection = InputProjection(
+            d_model, num_heads, parts=3, bias=bias, **factory
+        )  # of g: queries, keys, values
+        self.content = InputProjection(d_model, num_heads, parts=1, bias=bias, **factory)  # of h
+        self.syntactic_output = OutputProjection(d_model, bias, **factory) if output_projection else ConcatenatedHeads()
+        self.semantic_output = OutputProjection(d_model, bias, **factory) if output_projection else ConcatenatedHeads()
         self.positions = positions
 
     _num_cached = 3
@@ -75,14 +84,20 @@ class CrossTwoStreamAttention(CrossHeads[Streams]):
         straight_through: bool = False,
         bias: bool = True,
         noise: bool = True,
+        *,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         self.selection = TwoStreamSelection(temperature, straight_through, noise)
-        self.query = InputProjection(d_model, num_heads, parts=1, bias=bias)
-        self.memory = InputProjection(d_model, num_heads, parts=2, bias=bias)  # of the memory's g: keys, values
-        self.content = InputProjection(d_model, num_heads, parts=1, bias=bias)  # of its h
-        self.syntactic_output = OutputProjection(d_model, bias)
-        self.semantic_output = OutputProjection(d_model, bias)
+        factory: dict[str, Any] = {"device": device, "dtype": dtype}
+        self.query = InputProjection(d_model, num_heads, parts=1, bias=bias, **factory)
+        self.memory = InputProjection(
+            d_model, num_heads, parts=2, bias=bias, **factory
+        )  # of the memory's g: keys, values
+        self.content = InputProjection(d_model, num_heads, parts=1, bias=bias, **factory)  # of its h
+        self.syntactic_output = OutputProjection(d_model, bias, **factory)
+        self.semantic_output = OutputProjection(d_model, bias, **factory)
 
     def _queries(self, x: Streams) -> Any:
         return self.query(x.syntactic)

@@ -5,6 +5,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.types import Device
 
 from structattn.attention.positions.computed import ComputedTable
 from structattn.support.shapes import Float, Int
@@ -21,7 +22,7 @@ def sinusoidal_positions(
     layout: Layout = "interleaved",
     base: float = 10000.0,
     denominator: Literal["d", "d-2"] = "d",
-    device: torch.device | None = None,
+    device: Device = None,
 ) -> Float[Tensor, "count d_model"]:
     """Return positions ``first`` to ``first + count - 1`` of Vaswani et al. (2017), section 3.5, in float32.
 
@@ -50,6 +51,7 @@ class SinusoidalPositions(ComputedTable):
         denominator: of the exponent 2i / d; with "d-2" the last wavelength is exactly 2 pi times ``base``.
         direction: "forward" numbers positions 0, 1, ..; "backward" numbers them L, L - 1, .., 1, where L is the length
             of the sequence, so that positions are known for whole sequences only.
+        device, dtype: of the table; None: torch's defaults.
     """
 
     def __init__(
@@ -59,6 +61,9 @@ class SinusoidalPositions(ComputedTable):
         base: float = 10000.0,
         denominator: Literal["d", "d-2"] = "d",
         direction: Literal["forward", "backward"] = "forward",
+        *,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         _require(layout=(layout, ("interleaved", "halves")), denominator=(denominator, ("d", "d-2")))
@@ -67,9 +72,9 @@ class SinusoidalPositions(ComputedTable):
             raise ValueError(f"base={base}; expected 0 < base < inf")
         self.layout, self.base, self.denominator, self.direction = layout, base, denominator, direction
         self.d_model = d_model
-        self.keep_table()
+        self.keep_table(device, dtype)
 
-    def computed_table(self, device: torch.device | None) -> Tensor:
+    def computed_table(self, device: Device) -> Tensor:
         """Return the first positions."""
         return self._computed(0, _NUM_CACHED_POSITIONS, device)
 
@@ -106,7 +111,7 @@ class SinusoidalPositions(ComputedTable):
             return self.table[first : first + count]
         return self._computed(first, count, self.table.device).to(self.table.dtype)
 
-    def _computed(self, first: int, count: int, device: torch.device | None) -> Tensor:
+    def _computed(self, first: int, count: int, device: Device) -> Tensor:
         return sinusoidal_positions(first, count, self.d_model, self.layout, self.base, self.denominator, device)
 
 
@@ -122,13 +127,16 @@ class LearnedPositions(nn.Module):
     Args:
         d_model: d.
         max_positions: the number of positions; longer sequences raise an error.
+        device, dtype: of the table; None: torch's defaults.
     """
 
-    def __init__(self, d_model: int, max_positions: int) -> None:
+    def __init__(
+        self, d_model: int, max_positions: int, *, device: Device = None, dtype: torch.dtype | None = None
+    ) -> None:
         super().__init__()
         if max_positions < 1:
             raise ValueError(f"max_positions={max_positions}; expected at least 1 position")
-        self.table = nn.Parameter(torch.empty(max_positions, d_model).normal_(std=0.02))
+        self.table = nn.Parameter(torch.empty(max_positions, d_model, device=device, dtype=dtype).normal_(std=0.02))
 
     @property
     def max_positions(self) -> int:

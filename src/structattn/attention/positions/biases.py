@@ -1,10 +1,11 @@
 """Positions that act on attention scores: their protocol, ALiBi and relative positions."""
 
 import math
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
+from torch.types import Device
 
 from structattn.attention.positions.absolute import SinusoidalPositions
 from structattn.attention.positions.computed import ComputedTable
@@ -47,20 +48,28 @@ class AlibiPositions(ComputedTable):
         num_heads: H.
         variant: "textbook" as above; "shifted" as in the code of Li et al. (2024), where keys offset their query get
             m_h (1 / 2 - (t - s)), so that of two keys at the same distance the earlier one scores higher.
+        device, dtype: as for other layers; the table is float64 with any dtype.
     """
 
     table_dtype = torch.float64  # of the slopes
 
-    def __init__(self, num_heads: int, variant: Literal["textbook", "shifted"] = "textbook") -> None:
+    def __init__(
+        self,
+        num_heads: int,
+        variant: Literal["textbook", "shifted"] = "textbook",
+        *,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         super().__init__()
         if num_heads < 1:
             raise ValueError(f"num_heads={num_heads}; expected at least 1")
         if variant not in ("textbook", "shifted"):
             raise ValueError(f"variant={variant!r}; expected 'textbook' or 'shifted'")
         self.num_heads, self.variant = num_heads, variant
-        self.keep_table()
+        self.keep_table(device, dtype)
 
-    def computed_table(self, device: torch.device | None) -> Tensor:
+    def computed_table(self, device: Device) -> Tensor:
         """Return the slopes."""
         return alibi_slopes(self.num_heads).to(torch.get_default_device() if device is None else device)
 
@@ -101,15 +110,25 @@ class RelativePositions(nn.Module):
         d_model: d.
         num_heads: H.
         base: of the frequencies; 256 in the code of Li et al. (2024).
+        device, dtype: of the parameters; None: torch's defaults.
     """
 
-    def __init__(self, d_model: int, num_heads: int, base: float = 10000.0) -> None:
+    def __init__(
+        self,
+        d_model: int,
+        num_heads: int,
+        base: float = 10000.0,
+        *,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         super().__init__()
         size = head_size(d_model, num_heads)
-        self.sinusoids = SinusoidalPositions(d_model, layout="halves", base=base)
-        self.projection = nn.Linear(d_model, d_model, bias=False)  # W_r
-        self.content_bias = nn.Parameter(torch.empty(num_heads, 1, size).normal_(std=0.02))  # u
-        self.offset_bias = nn.Parameter(torch.empty(num_heads, 1, size).normal_(std=0.02))  # v
+        factory: dict[str, Any] = {"device": device, "dtype": dtype}
+        self.sinusoids = SinusoidalPositions(d_model, layout="halves", base=base, **factory)
+        self.projection = nn.Linear(d_model, d_model, bias=False, **factory)  # W_r
+        self.content_bias = nn.Parameter(torch.empty(num_heads, 1, size, **factory).normal_(std=0.02))  # u
+        self.offset_bias = nn.Parameter(torch.empty(num_heads, 1, size, **factory).normal_(std=0.02))  # v
 
     def forward(
         self, query: Float[Tensor, "batch heads time size"], key: Float[Tensor, "batch heads source size"], first: int

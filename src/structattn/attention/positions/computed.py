@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
+from torch.types import Device
 
 
 class ComputedTable(nn.Module):
@@ -16,13 +17,13 @@ class ComputedTable(nn.Module):
     table: Tensor
     table_dtype: torch.dtype | None = None  # in which the table stays under casts; None: that of the module
 
-    def computed_table(self, device: torch.device | None) -> Tensor:
+    def computed_table(self, device: Device) -> Tensor:
         """Return the table, on a device; None: torch's default one."""
         raise NotImplementedError
 
-    def keep_table(self) -> None:
-        """Register the table, with torch's default device and dtype."""
-        table = self.computed_table(None).to(self.table_dtype or torch.get_default_dtype())
+    def keep_table(self, device: Device, dtype: torch.dtype | None) -> None:
+        """Register the table; None: with torch's default device and dtype."""
+        table = self.computed_table(device).to(self.table_dtype or dtype or torch.get_default_dtype())
         self.register_buffer("table", table, persistent=False)
 
     def _apply(self, function: Callable[[Tensor], Tensor], recurse: bool = True) -> "ComputedTable":

@@ -2,6 +2,7 @@
 
 import torch
 from torch import Tensor
+from torch.types import Device
 
 from structattn.attention.positions.absolute import Layout
 from structattn.attention.positions.computed import ComputedTable
@@ -20,20 +21,29 @@ class RotaryPositions(ComputedTable):
         size: D, the size of a head; even.
         base: of the frequencies.
         layout: pair i is components 2i and 2i + 1 ("interleaved"), or i and i + D / 2 ("halves").
+        device, dtype: as for other layers; the table is float64 with any dtype.
     """
 
     table_dtype = torch.float64  # of cosines and sines
 
-    def __init__(self, size: int, base: float = 10000.0, layout: Layout = "interleaved") -> None:
+    def __init__(
+        self,
+        size: int,
+        base: float = 10000.0,
+        layout: Layout = "interleaved",
+        *,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         super().__init__()
         if size < 2 or size % 2:
             raise ValueError(f"size={size}; expected an even head size, because components are rotated in pairs")
         if layout not in ("interleaved", "halves"):
             raise ValueError(f"layout={layout!r}; expected 'interleaved' or 'halves'")
         self.layout, self.base, self.size = layout, base, size
-        self.keep_table()
+        self.keep_table(device, dtype)
 
-    def computed_table(self, device: torch.device | None) -> Tensor:
+    def computed_table(self, device: Device) -> Tensor:
         """Return cosines and sines at the first positions."""
         return _rotations(0, _NUM_CACHED_POSITIONS, self.size, self.base, device)
 
@@ -63,9 +73,7 @@ class RotaryPositions(ComputedTable):
         return _rotations(first, count, self.size, self.base, self.table.device)
 
 
-def _rotations(
-    first: int, count: int, size: int, base: float, device: torch.device | None
-) -> Float[Tensor, "2 count pair"]:
+def _rotations(first: int, count: int, size: int, base: float, device: Device) -> Float[Tensor, "2 count pair"]:
     """Return cosines and sines of the angles at positions ``first`` to ``first + count - 1``, in float64."""
     exponents = torch.arange(0, size, 2, dtype=torch.float64, device=device) / size
     angles = torch.arange(first, first + count, dtype=torch.float64, device=device)[:, None] * base**-exponents
