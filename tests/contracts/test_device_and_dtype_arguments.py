@@ -48,7 +48,8 @@ def assert_same(found, expected):
 
 def test_no_public_layer_is_left_out():
     public = [getattr(package, name) for package in (attention, positions) for name in package.__all__]
-    assert {kind for kind in public if isinstance(kind, type) and issubclass(kind, nn.Module)} == LAYERS.keys()
+    kinds = {kind for kind in public if isinstance(kind, type) and issubclass(kind, nn.Module)}
+    assert kinds - {attention.SelfAttention} == LAYERS.keys()  # which makes no tensors
 
 
 @each_layer

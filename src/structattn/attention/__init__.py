@@ -11,6 +11,8 @@ Self-attention (``AttentionLayer``; ``AttendingLayer`` where it also returns its
 Cross-attention (``CrossAttentionLayer``): ``CrossSoftmaxAttention``, ``CrossHardAttention``, ``CrossGaussianAttention``
 and ``CrossTwoStreamAttention``.
 
+``SelfAttention`` puts any of the former in the place of ``nn.MultiheadAttention``, in torch's transformers.
+
 Incremental states satisfy ``AttentionState``; ``explain`` returns an ``Explanation``; positional encodings are in
 ``structattn.attention.positions``.
 """
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
         Streams,
         XavierInitialized,
     )
+    from structattn.attention.self_attention import SelfAttention
     from structattn.attention.softmax import CrossSoftmaxAttention, SoftmaxAttention
     from structattn.attention.stack_pointer import StackPointerAttention
     from structattn.attention.superposition_stack import SuperpositionStackAttention
@@ -50,6 +53,7 @@ __all__ = [
     "GaussianAttention",
     "HardAttention",
     "NondeterministicStackAttention",
+    "SelfAttention",
     "SoftmaxAttention",
     "StackPointerAttention",
     "Streams",
@@ -68,6 +72,7 @@ __getattr__, __dir__ = lazy_exports(
             "structattn.attention.protocols": (
                 "AttendingLayer AttentionLayer AttentionState CrossAttentionLayer Explanation Streams XavierInitialized"
             ),
+            "structattn.attention.self_attention": "SelfAttention",
             "structattn.attention.softmax": "CrossSoftmaxAttention SoftmaxAttention",
             "structattn.attention.stack_pointer": "StackPointerAttention",
             "structattn.attention.superposition_stack": "SuperpositionStackAttention",

@@ -73,6 +73,7 @@ class GaussianAttention(nn.Module):
         gaussians = Gaussians(tuple(offsets), sigma=sigma, kernel=kernel, window=window, causal=causal)
         factory: dict[str, Any] = {"device": device, "dtype": dtype}
         self.heads = MixedHeads(d_model, gaussians, num_learned_heads, dropout, positions, **factory)
+        self.d_model, self.num_heads, self.causal = d_model, self.heads.value.num_heads, causal
         self.output = OutputProjection(d_model, bias=False, **factory)
 
     def forward(

@@ -49,6 +49,7 @@ class HardAttention(SelfHeads[Tensor]):
         super().__init__()
         self.selection, self.causal = HardSelection(temperature, straight_through, noise), causal
         factory: dict[str, Any] = {"device": device, "dtype": dtype}
+        self.d_model, self.num_heads = d_model, num_heads
         self.projection = InputProjection(d_model, num_heads, parts=3, bias=bias, **factory)
         self.output = OutputProjection(d_model, bias, **factory)
         self.positions = positions

@@ -61,6 +61,7 @@ class NondeterministicStackAttention(nn.Module):
         super().__init__()
         if pushed_activation not in ("sigmoid", "exp"):
             raise ValueError(f"pushed_activation={pushed_activation!r}; expected 'sigmoid' or 'exp'")
+        self.d_model = d_model
         self.num_states, self.stack_alphabet_size = num_states, stack_alphabet_size
         self.pushed_activation: Literal["sigmoid", "exp"] = pushed_activation
         self.window, self.pop_offset = checked_window(window), pop_offset

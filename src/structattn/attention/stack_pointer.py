@@ -59,6 +59,7 @@ class StackPointerAttention(nn.Module):
         super().__init__()
         if bottom not in ("first_token", "learned"):
             raise ValueError(f"bottom={bottom!r}; expected 'first_token' or 'learned'")
+        self.d_model = d_model
         factory: dict[str, Any] = {"device": device, "dtype": dtype}
         self.projection = Projection(d_model, len(SuperpositionAction), **factory)
         self.bottom = nn.Parameter(torch.zeros(d_model, **factory)) if bottom == "learned" else None  # h_0

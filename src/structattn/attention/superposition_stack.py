@@ -52,7 +52,7 @@ class SuperpositionStackAttention(nn.Module):
         super().__init__()
         if pushed_activation not in ("sigmoid", "none"):
             raise ValueError(f"pushed_activation={pushed_activation!r}; expected 'sigmoid' or 'none'")
-        self.pushed_activation = pushed_activation
+        self.d_model, self.pushed_activation = d_model, pushed_activation
         self.sizes = [3, stack_embedding_size]
         factory: dict[str, Any] = {"device": device, "dtype": dtype}
         self.projection = Projection(d_model, sum(self.sizes), bias=False, **factory)  # W_a above W_v

@@ -51,6 +51,7 @@ class TwoStreamAttention(SelfHeads[Streams]):
         super().__init__()
         self.selection, self.causal = TwoStreamSelection(temperature, straight_through, noise), causal
         factory: dict[str, Any] = {"device": device, "dtype": dtype}
+        self.d_model, self.num_heads = d_model, num_heads
         self.projection = InputProjection(
             d_model, num_heads, parts=3, bias=bias, **factory
         )  # of g: queries, keys, values
