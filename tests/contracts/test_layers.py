@@ -65,7 +65,10 @@ LAYERS = {
     "superposition, as its code": lambda: SuperpositionStackAttention(
         WIDTH, stack_embedding_size=5, pushed_activation="none"
     ),
+    "superposition, two stacks": lambda: SuperpositionStackAttention(WIDTH, stack_embedding_size=4, num_heads=2),
     "stack pointer, learned bottom": lambda: StackPointerAttention(WIDTH, bottom="learned"),
+    "stack pointer, three stacks": lambda: StackPointerAttention(WIDTH, num_heads=3),
+    "stack pointer, learned bottom, two stacks": lambda: StackPointerAttention(WIDTH, "learned", num_heads=2),
     "nondeterministic, window": lambda: NondeterministicStackAttention(WIDTH, 2, 2, 3, window=3),
     "nondeterministic, pop offset": lambda: NondeterministicStackAttention(WIDTH, 2, 2, 3, pop_offset=3.0),
     "nondeterministic, as its code": lambda: NondeterministicStackAttention(WIDTH, 1, 2, 4, pushed_activation="exp"),
@@ -161,16 +164,18 @@ def test_contents_of_stacks_are_complete(layer):
     assert (record.contents is None) == (not MECHANISMS[record.mechanism].actions)
     if record.contents is None:
         return
-    found = record.contents(8)
+    found, num_heads = record.contents(8), record.weights.shape[1]
     past = torch.arange(7) >= lengths[:, None]
-    assert found.positions.shape == (3, 7, 8, record.weights.shape[-1])
+    heads = (num_heads,) if num_heads > 1 else ()
+    assert found.positions.shape == (3, 7, *heads, 8, record.weights.shape[-1])
     for tensor in (found.height, found.at_least, found.positions, *([] if found.symbols is None else [found.symbols])):
         assert (tensor[past] == 0).all()
     for parts in [found.positions] if found.symbols is None else [found.positions, found.symbols]:
         torch.testing.assert_close(parts.sum(-1), found.at_least)
     torch.testing.assert_close(found.at_least.sum(-1), found.height)  # 7 items, and the bottom
     pointer_bottom = record.mechanism == "stack_pointer"  # the empty stack is no item
-    torch.testing.assert_close(found.positions[:, :, 0, pointer_bottom:], record.weights[:, 0, :, pointer_bottom:])
+    top = found.positions[..., 0, pointer_bottom:].view(3, 7, num_heads, -1)
+    torch.testing.assert_close(top.transpose(1, 2), record.weights[..., pointer_bottom:])
 
 
 @pytest.mark.shapes

@@ -40,9 +40,9 @@ class Explanation:
             column j is position j - 1.
         details: further tensors of the mechanism. hard: "probabilities" (B, T, H, S), the softmax of the scores, of
             which the weights mark the largest. superposition, stack_pointer: "actions" (B, T, 3), the probabilities of
-            push, no-op, pop. stratified: "actions" (B, T, 2), the strengths of push and pop. nondeterministic:
-            "actions" (B, T, 3), the posteriors of push, replace, pop; "best_run" (B, T, 3), action (a
-            ``StackAction``), state and symbol of the run with the largest weight.
+            push, no-op, pop, of several stacks (B, T, H, 3). stratified: "actions" (B, T, 2), the strengths of push and
+            pop. nondeterministic: "actions" (B, T, 3), the posteriors of push, replace, pop; "best_run" (B, T, 3),
+            action (a ``StackAction``), state and symbol of the run with the largest weight.
         sublayer: the kind of the sublayer in its block, set by the model.
         layer: the index of the block, from 0, set by the model.
         contents: of a stack, returns what lies at the first depths from the top, with the columns of the weights as

@@ -3,15 +3,15 @@
 from torch import Tensor
 
 
-def head_size(d_model: int, num_heads: int) -> int:
-    """Return the size of one head, d / H.
+def head_size(size: int, num_heads: int, name: str = "d_model") -> int:
+    """Return the size of one of H heads.
 
     Raises:
-        ValueError: H does not divide d.
+        ValueError: H does not divide the size, called ``name``.
     """
-    if num_heads < 1 or d_model % num_heads:
-        raise ValueError(f"{num_heads} heads do not divide d_model={d_model}")
-    return d_model // num_heads
+    if num_heads < 1 or size % num_heads:
+        raise ValueError(f"{num_heads} heads do not divide {name}={size}")
+    return size // num_heads
 
 
 def wrong_width(x: Tensor, d_model: int) -> ValueError:

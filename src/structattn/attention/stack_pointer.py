@@ -1,7 +1,6 @@
 """Stack pointer attention."""
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -10,9 +9,10 @@ from torch.types import Device
 
 from structattn.attention.projections import Projection
 from structattn.attention.protocols import Explanation
+from structattn.attention.several_stacks import explain_stacks, fold, fold_lengths, unfold
+from structattn.attention.sizes import head_size
 from structattn.operators import SuperpositionAction, stack_pointer, stack_pointer_step, stack_pointer_weights
 from structattn.operators.common.checks import mask_padding
-from structattn.operators.superposition_stack.contents import superposition_stack_contents
 from structattn.support.shapes import Bool, Float, Int
 
 
@@ -32,7 +32,8 @@ class StackPointerAttention(nn.Module):
 
     a_t = softmax(W_A x_t + b_A) are the probabilities of push, no-op and pop; push puts position t on the stack. The
     values are the inputs themselves, without projections: the layer has 3 d + 3 parameters. alpha_t(n) = 0 for n > t:
-    the layer is causal, even in a bidirectional encoder.
+    the layer is causal, even in a bidirectional encoder. With H stacks, which are not in the paper, each has actions of
+    its own, 3 H (d + 1) parameters, and points for a part of d / H numbers of the values.
 
     Position 0 is the empty stack: alpha_0 = e_0, it is never pushed, and it has no action.
 
@@ -45,6 +46,7 @@ class StackPointerAttention(nn.Module):
     Args:
         d_model: d.
         bottom: what represents the empty stack.
+        num_heads: H, the number of stacks, which must divide d.
         device, dtype: of the parameters; None: torch's defaults.
     """
 
@@ -52,6 +54,7 @@ class StackPointerAttention(nn.Module):
         self,
         d_model: int,
         bottom: Literal["first_token", "learned"] = "first_token",
+        num_heads: int = 1,
         *,
         device: Device = None,
         dtype: torch.dtype | None = None,
@@ -59,17 +62,19 @@ class StackPointerAttention(nn.Module):
         super().__init__()
         if bottom not in ("first_token", "learned"):
             raise ValueError(f"bottom={bottom!r}; expected 'first_token' or 'learned'")
-        self.d_model = d_model
+        head_size(d_model, num_heads)
+        self.d_model, self.num_heads = d_model, num_heads
         factory: dict[str, Any] = {"device": device, "dtype": dtype}
-        self.projection = Projection(d_model, len(SuperpositionAction), **factory)
+        self.projection = Projection(d_model, len(SuperpositionAction) * num_heads, **factory)
         self.bottom = nn.Parameter(torch.zeros(d_model, **factory)) if bottom == "learned" else None  # h_0
 
     def forward(
         self, x: Float[Tensor, "batch time d_model"], lengths: Int[Tensor, " batch"] | None = None
     ) -> Float[Tensor, "batch time d_model"]:
-        """Process whole sequences. Cost: O(T^2 d), or O(T^3 + T^2 d) with a smaller constant, whichever is cheaper."""
-        x = mask_padding(x, lengths)
-        return stack_pointer(self._actions(x, self.bottom is None), self._values(x), lengths=lengths)
+        """Process whole sequences. Cost: O(T^2 d), or O(H T^3 + T^2 d) with a smaller constant, if cheaper."""
+        x, num_heads = mask_padding(x, lengths), self.num_heads
+        stacks = (fold(part, num_heads) for part in (self._actions(x, self.bottom is None), self._values(x)))
+        return unfold(stack_pointer(*stacks, lengths=fold_lengths(lengths, num_heads)), num_heads)
 
     def initial_state(self, batch_size: int) -> StackPointerState:
         """Return the empty stack; it has no rows if the first position will represent it."""
@@ -82,7 +87,9 @@ class StackPointerAttention(nn.Module):
     ) -> tuple[Float[Tensor, "batch d_model"], StackPointerState]:
         """Process one position. Cost: O(t d) for step t, because any row can return to the top."""
         x, first = x_t[:, None], state.stack.shape[1] == 0
-        stack = stack_pointer_step(x if first else state.stack, self._actions(x, first)[:, 0], x_t)
+        parts = x if first else state.stack, self._actions(x, first), x
+        stack, action, value = (fold(part, self.num_heads) for part in parts)
+        stack = unfold(stack_pointer_step(stack, action[:, 0], value[:, 0]), self.num_heads)
         return stack[:, 0], StackPointerState(stack)
 
     @torch.no_grad()
@@ -91,9 +98,7 @@ class StackPointerAttention(nn.Module):
     ) -> Explanation:
         """Return the weights of the empty stack and of each position, and the actions."""
         actions = self._actions(mask_padding(x, lengths), self.bottom is None)
-        weights = stack_pointer_weights(actions, lengths=lengths)[:, None]
-        details = {"actions": mask_padding(actions, lengths)}
-        contents = partial(superposition_stack_contents, actions, lengths=lengths)
+        weights, details, contents = explain_stacks(stack_pointer_weights, actions, lengths, self.num_heads)
         if self.bottom is not None:
             return Explanation("stack_pointer", weights, first_source=1, details=details, contents=contents)
         # Column 0 is the first position. Column 1 would be the same position pushed, which cannot happen.
@@ -104,20 +109,20 @@ class StackPointerAttention(nn.Module):
 
     def action_logits(self, action: int) -> Bool[Tensor, " outputs"]:
         """Return which outputs of ``projection`` are the logit of an action (a ``SuperpositionAction``)."""
-        return torch.arange(3, device="cpu") == action
+        return torch.arange(self.projection.out_features, device="cpu") % len(SuperpositionAction) == action
 
     def xavier_matrices(self) -> list[Tensor]:
         """Return W_A."""
         return [self.projection.weight]
 
     def _actions(self, x: Tensor, first_is_bottom: bool) -> Tensor:
-        """Probabilities of push, no-op and pop (B, T, 3); always no-op for a first position that is the empty stack."""
-        actions = torch.softmax(self.projection(x), -1)
-        if not first_is_bottom:
-            return actions
-        no_op = torch.zeros_like(actions)
-        no_op[..., SuperpositionAction.NO_OP] = 1
-        return torch.where(torch.arange(x.shape[1], device=x.device)[:, None] == 0, no_op, actions)
+        """Probabilities of push, no-op and pop (B, T, 3 H); no-op for a first position that is the empty stack."""
+        actions = torch.softmax(self.projection(x).unflatten(2, (self.num_heads, -1)), -1)
+        if first_is_bottom:
+            no_op = torch.zeros_like(actions)
+            no_op[..., SuperpositionAction.NO_OP] = 1
+            actions = torch.where(torch.arange(x.shape[1], device=x.device)[:, None, None] == 0, no_op, actions)
+        return actions.flatten(2)
 
     def _values(self, x: Tensor) -> Tensor:
         """The value of the empty stack, then those of the positions: (B, T + 1, d)."""

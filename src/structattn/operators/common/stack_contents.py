@@ -34,7 +34,7 @@ class StackContents:
     """The distribution of the contents of a stack after each step, with B sequences, T steps and D depths.
 
     The first depth is the top. At each depth, ``positions`` and ``symbols`` each sum to ``at_least``. Zeros past the
-    length of a sequence.
+    length of a sequence. Those of several stacks of a layer have an axis of these after that of the steps.
 
     Args:
         height: the expected number of items.
@@ -44,14 +44,23 @@ class StackContents:
         symbols: the probability of each symbol at the depth; None for stacks without symbols.
     """
 
-    height: Float[Tensor, "batch time"]
-    at_least: Float[Tensor, "batch time depth"]
-    positions: Float[Tensor, "batch time depth source"]
-    symbols: Float[Tensor, "batch time depth symbol"] | None = None
+    height: Float[Tensor, "batch time *stack"]
+    at_least: Float[Tensor, "batch time *stack depth"]
+    positions: Float[Tensor, "batch time *stack depth source"]
+    symbols: Float[Tensor, "batch time *stack depth symbol"] | None = None
 
     def without_bottom(self) -> "StackContents":
         """Return the contents without the column of a bottom vector: column j of the positions for step j from 0."""
         return replace(self, positions=self.positions[..., 1:])
+
+    def of_stacks(self, count: int) -> "StackContents":
+        """Return the contents of ``count`` stacks that were computed as so many sequences after each other."""
+        if count == 1:
+            return self
+        tensors = {name: tensor for name, tensor in vars(self).items() if tensor is not None}
+        return replace(
+            self, **{name: each.view(len(each) // count, count, *each.shape[1:]).transpose(1, 2) for name, each in tensors.items()}
+        )
 
     def after(self, num_skipped: int) -> "StackContents":
         """Return the contents where ``num_skipped`` positions without a stack, of zeros, precede the first step."""
