@@ -120,6 +120,22 @@ def test_stack_pointer(recorded, inputs_of, bottom):
     assert_contents(shown.contents, contents)
 
 
+@pytest.mark.parametrize(
+    "stack", [{"attention": "superposition", "stack_embedding_size": 4}, {"attention": "stack_pointer"}]
+)
+def test_several_stacks_have_a_record_each(recorded, inputs_of, stack):
+    name = f"{stack['attention'].removesuffix('_stack')}_weights".replace("superposition", "superposition_stack")
+    calls = inputs_of(f"{ATTENTION}.{name.removesuffix('_weights')}", name)
+    shown = recorded({"layers": [{**stack, "num_heads": 2}], **SIZES})[:2]
+    actions = calls[0][0][0].double()
+    assert [(each.head, each.mechanism) for each in shown] == [(0, stack["attention"]), (1, stack["attention"])]
+    for each, own in zip(shown, actions, strict=True):
+        contents = superposition_stack_contents(own[None], DEPTHS).without_bottom()
+        assert_shown(each.actions, own)
+        assert_contents(each.contents, contents)
+    assert not np.allclose(shown[0].weights, shown[1].weights)
+
+
 def test_stratified_stack(recorded, inputs_of):
     calls = inputs_of(RECURRENT, "stratified_stack_weights")
     (shown,) = recorded({"kind": "lstm", "hidden_size": 6, "stack": "stratified-4"})

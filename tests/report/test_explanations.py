@@ -49,6 +49,14 @@ def test_a_stack_is_drawn_with_its_actions(report_of):
     assert "mt, encoder layer 2. Superposition stack" in page
 
 
+def test_each_of_several_stacks_is_drawn(report_of):
+    actions = np.array([[1.0, 0, 0]] * 3)
+    stacks = [record("encoder", "attention", 1, head, mechanism="superposition", actions=actions) for head in (0, 1)]
+    page, maps = report_of([*stacks, record("decoder", "cross", 0, None)])
+    assert maps == {"example-1-encoder-layer-2-head-1", "example-1-encoder-layer-2-head-2", "example-1-cross"}
+    assert "mt, encoder layer 2, head 2. Superposition stack" in page
+
+
 def test_the_receptive_fields_of_a_pair_are_one_figure(report_of):
     fields = [
         record("decoder", sublayer, 1, None, mechanism="receptive_field", sources=sources)

@@ -3,7 +3,9 @@
 import pytest
 from torch import nn
 
+from structattn.loading.description import describe_model
 from structattn.models.builders.mechanisms import build_attention, build_cross_attention, build_stack
+from structattn.models.builders.models import build_model
 from structattn.models.builders.positions import added_positions, score_positions
 from structattn.models.builders.recurrent import build_recurrent_stack
 from structattn.operators import RecurrentStack
@@ -12,9 +14,12 @@ from structattn.settings.embeddings import POSITIONS
 from structattn.settings.layers import AddedStack, CrossAttention, Layer
 from structattn.settings.mechanisms import MECHANISMS
 from structattn.settings.recurrent import RecurrentStackSettings
+from structattn.settings.run import resolve_settings
 from structattn.settings.transformer import TransformerSettings
+from structattn.support.errors import SettingsError
 
 MODEL = TransformerSettings(d_model=6, num_heads=3)
+STACK = {"attention": "superposition", "stack_embedding_size": 4}
 
 
 def settings_of(kind):
@@ -39,6 +44,32 @@ def test_added_stacks_are_built(kind):
 def test_cross_attention_is_built(kind):
     built = build_cross_attention(MODEL, settings_of(kind))
     assert isinstance(built, nn.Module) == (settings_of(kind).attention != "none")
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ({"layers": [{**STACK, "num_heads": 3}]}, r"layers\.0: stack_embedding_size 4 is not divisible by num_heads 3"),
+        ({"layers": [{"attention": "stack_pointer", "num_heads": 3}]}, "layer 0: d_model 32 is not divisible by .* 3"),
+        (
+            {"layers": [{"stack": {"attention": "stack_pointer", "num_heads": 3}}]},
+            "d_model 32 is not divisible by .* 3",
+        ),
+        ({"kind": "lstm", "stack": {**STACK, "num_heads": 2}}, r"stack\.num_heads: Input should be 1, got 2"),
+        ({"kind": "gpt2", "stack": {"num_heads": 5}}, "d_model 768 is not divisible by num_heads 5 of the stack"),
+    ],
+)
+def test_stacks_that_are_not_of_equal_sizes_are_refused(model, message):
+    with pytest.raises(SettingsError, match=message):
+        resolve_settings({"task": "language_modeling", "data": "unused", "model": model})
+
+
+def test_several_stacks_are_built_and_described():
+    layers = [{**STACK, "num_heads": 4, "stack": {"attention": "stack_pointer", "num_heads": 2}}]
+    settings = resolve_settings({"task": "language_modeling", "data": "unused", "model": {"layers": layers}}).model
+    (block,) = build_model(settings, 9).layers.blocks
+    assert (block.attention.layer.num_heads, block.stack.layer.num_heads) == (4, 2)
+    assert describe_model(settings) == "d 32: superposition 4 with 4 heads + stack pointer with 2 heads"
 
 
 @pytest.mark.parametrize("kind", members_of(RecurrentStackSettings))

@@ -219,9 +219,10 @@ _AXES = "Horizontal: query position; vertical: key position, downwards."
 
 def _stack_figure(run: RecordedRun, record: Record, prefix: str, folder: Path) -> Markup:
     layer, side, entry = record.layer, record.side or "", MECHANISMS.get(record.mechanism)
-    place = f"{side} layer {layer + 1}".lstrip()
+    head = "" if record.head is None else f", head {record.head + 1}"
+    place = f"{side} layer {layer + 1}{head}".lstrip()
     caption = f"{run.name}, {place}. {(entry and entry.caption) or record.mechanism}"
-    name = file_name(prefix, side, f"layer-{layer + 1}" + ("-stack" if record.sublayer == "stack" else ""))
+    name = file_name(prefix, side, f"layer-{layer + 1}" + ("-stack" if record.sublayer == "stack" else ""), head)
     return figure_element(stack_plot(record, name, caption), folder)
 
 

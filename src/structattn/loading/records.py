@@ -7,6 +7,7 @@ import numpy as np
 from torch import Tensor
 
 from structattn.attention.protocols import Explanation
+from structattn.operators.common.stack_contents import StackContents
 from structattn.settings.mechanisms import MECHANISMS
 from structattn.support.shapes import Float, Int
 from structattn.tasks.loaded import Side
@@ -78,16 +79,24 @@ def _array(tensor: Tensor | None, time: int) -> np.ndarray[tuple[int, ...], np.d
     return None if tensor is None else tensor[0, :time].detach().cpu().numpy()
 
 
-def _contents(explanation: Explanation, depths: int, time: int, sources: int) -> Contents | None:
-    if depths == 0 or explanation.contents is None:
+def _contents(computed: StackContents | None, time: int, sources: int) -> Contents | None:
+    if computed is None:
         return None
-    computed = explanation.contents(depths)
     parts = computed.height, computed.at_least, computed.positions[..., :sources], computed.symbols
     height, at_least, positions, symbols = (_array(part, time) for part in parts)
     assert height is not None
     assert at_least is not None
     assert positions is not None
     return Contents(height, at_least, positions, symbols)
+
+
+def _stacks(explanation: Explanation, depths: int, count: int) -> list[tuple[Tensor | None, StackContents | None]]:
+    """Return the actions and the contents for each head: those of each of several stacks, or of the only one."""
+    actions = explanation.details.get("actions")
+    contents = explanation.contents(depths) if depths and explanation.contents else None
+    if actions is None or count == 1:
+        return [(actions, contents)] * count
+    return [(actions[:, :, head], contents and contents.of_stack(head)) for head in range(count)]
 
 
 def records_of(
@@ -104,6 +113,7 @@ def records_of(
     time = len(tokens)
     sources = (BOTTOM,) * explanation.first_source + tuple(tokens if memory is None else memory)
     weights = explanation.weights[0, :, :time, : len(sources)].detach().cpu().numpy()
+    stacks = _stacks(explanation, depths, len(weights))
     return [
         Record(
             tokens=tuple(tokens),
@@ -113,10 +123,10 @@ def records_of(
             mechanism=explanation.mechanism,
             weights=head_weights,
             sources=sources,
-            actions=_array(explanation.details.get("actions"), time),
+            actions=_array(actions, time),
             best_run=_array(explanation.details.get("best_run"), time),
             side=side,
-            contents=_contents(explanation, depths, time, len(sources)),
+            contents=_contents(contents, time, len(sources)),
         )
-        for head, head_weights in enumerate(weights)
+        for head, (head_weights, (actions, contents)) in enumerate(zip(weights, stacks, strict=True))
     ]

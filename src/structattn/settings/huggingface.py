@@ -124,6 +124,10 @@ class HuggingfaceSettings(Settings):
             raise ValueError(f"d_model {self.d_model} is not divisible by num_heads {self.num_heads}")
         if self.stack is not None:
             stack_layers(self.stack, self.num_layers)
+            if isinstance(self.stack, PointerStack) and self.d_model % self.stack.num_heads:
+                raise ValueError(
+                    f"d_model {self.d_model} is not divisible by num_heads {self.stack.num_heads} of the stack"
+                )
         return self
 
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, field_validator
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, field_validator, model_validator
 
 from structattn.settings.base import Positive, Settings, Size, literal_of, registered_name
 from structattn.support.errors import UsageError
@@ -95,11 +95,21 @@ class Superposition(Settings):
     pushed_activation: Literal["sigmoid", "none"] = Field(
         default="sigmoid", description="activation of pushed vectors; sigmoid in the paper, none in the authors' code"
     )
+    num_heads: Size = Field(default=1, description="number of stacks, each with vectors of size m / num_heads")
+
+    @model_validator(mode="after")
+    def _check_num_heads(self) -> Self:
+        if self.stack_embedding_size % self.num_heads:
+            raise ValueError(
+                f"stack_embedding_size {self.stack_embedding_size} is not divisible by num_heads {self.num_heads}"
+            )
+        return self
 
 
 class RecurrentSuperposition(Superposition):
     """Superposition stack of a recurrent network (Joulin & Mikolov 2015; DuSell & Chiang 2024, section 6)."""
 
+    num_heads: Literal[1] = Field(default=1, description="1; several stacks are for transformers")
     depth: Positive | None = Field(
         default=None,
         description="number of vectors that the stack holds, those below are lost; null: no limit, 100 in the code of "
@@ -162,6 +172,9 @@ class StackPointer(Settings):
         default="first_token",
         description="value of the empty stack: the first position, in language models and transductions <bos>, as in "
         "the paper (first_token); or a learned vector before it, which is not in the paper (learned)",
+    )
+    num_heads: Size = Field(
+        default=1, description="number of stacks, each for d_model / num_heads numbers of the values"
     )
 
 
@@ -349,6 +362,8 @@ def describe_mechanism(settings: Settings) -> str:
         text += f" ({', '.join(f'{offset:g}' for offset in settings.offsets)})"
     if isinstance(settings, RecurrentSuperposition) and settings.depth is not None:
         text += f" of depth {settings.depth}"
+    if isinstance(settings, Superposition | StackPointer) and settings.num_heads > 1:
+        text += f" with {settings.num_heads} heads"
     if isinstance(settings, StackPointer) and settings.bottom == "learned":
         text += " with a learned bottom"
     return text

@@ -17,7 +17,7 @@ from structattn.settings.embeddings import (
     WordEmbedding,
 )
 from structattn.settings.layers import DEFAULT_LAYERS, CrossLayers, Layers
-from structattn.settings.mechanisms import Gaussian, GumbelSoftmax, MultiHead, NoAttention, Softmax
+from structattn.settings.mechanisms import Gaussian, GumbelSoftmax, MultiHead, NoAttention, Softmax, StackPointer
 
 
 class TransformerSettings(Settings):
@@ -77,6 +77,10 @@ def _check_num_heads(model: TransformerSettings, name: str, mechanisms: Sequence
             head size is odd and positions are rotary; the message has the name and index of the layer.
     """
     for index, mechanism in enumerate(mechanisms):
+        for stack in (mechanism, getattr(mechanism, "stack", None)):
+            if isinstance(stack, StackPointer) and model.d_model % stack.num_heads:
+                heads = f"num_heads {stack.num_heads} of its stack"
+                raise ValueError(f"{name} {index}: d_model {model.d_model} is not divisible by {heads}")
         num_heads = (mechanism.num_heads or model.num_heads) if isinstance(mechanism, MultiHead) else None
         if num_heads is None:
             continue

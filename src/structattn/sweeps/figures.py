@@ -138,7 +138,8 @@ def _stack_records(run: RecordedRun, split: str) -> dict[str, Record]:
     for example in run.examples:
         for record in example.records:
             if example.split == split and record.actions is not None:
-                records.setdefault(f"{record.side or ''} layer {record.layer + 1}".lstrip(), record)
+                head = "" if record.head is None else f", head {record.head + 1}"
+                records.setdefault(f"{record.side or ''} layer {record.layer + 1}{head}".lstrip(), record)
     return records
 
 

@@ -9,6 +9,7 @@ TRANSLATOR = {"kind": "encoder_decoder", **SIZES, "encoder": {"layers": 1}, "dec
 STACKS = {**TRANSLATOR, "encoder": {"layers": "superposition-4"}, "decoder": {"layers": "nondeterministic-1-2-3"}}
 GAUSSIAN = {**TRANSLATOR, "encoder": {"layers": "gaussian"}, "tied_embeddings": "three-way",
             "decoder": {"layers": "hard", "cross_attention": "gaussian"}}  # fmt: skip
+POINTERS = [{"attention": "softmax", "stack": {"attention": "stack_pointer", "num_heads": 2}}]
 
 CAUSAL = {
     "gpt2": ("sentences", GPT2, "GPT2LMHeadModel"),
@@ -23,7 +24,7 @@ CAUSAL = {
     "alibi": ("sentences", {**TIED, "positions": "alibi"}, "StructattnForCausalLM"),
     "superposition": ("dyck", {**TIED, "layers": "1.superposition-4"}, "StructattnForCausalLM"),
     "nondeterministic": ("dyck", {**SIZES, "layers": "nondeterministic-1-2-3"}, "StructattnForCausalLM"),
-    "stack pointer": ("dyck", {**SIZES, "layers": "1+stack_pointer"}, "StructattnForCausalLM"),
+    "stack pointer": ("dyck", {**SIZES, "layers": POINTERS}, "StructattnForCausalLM"),
     "hard": ("sentences", {**SIZES, "layers": "hard"}, "StructattnForCausalLM"),
     "gaussian": ("stream", {**SIZES, "layers": "gaussian"}, "StructattnForCausalLM"),
     "two streams": ("dyck", {"kind": "two_stream", "num_layers": 1, **SIZES}, "StructattnForCausalLM"),

@@ -26,7 +26,8 @@ def dropout_rate(settings: TransformerSettings, rate: float | None) -> float:
 
 def superposition(d_model: int, stack: Superposition) -> attention.AttentionLayer:
     """Return superposition stack attention."""
-    return attention.SuperpositionStackAttention(d_model, stack.stack_embedding_size, stack.pushed_activation)
+    options = stack.pushed_activation, stack.num_heads
+    return attention.SuperpositionStackAttention(d_model, stack.stack_embedding_size, *options)
 
 
 def nondeterministic(d_model: int, stack: Nondeterministic) -> attention.AttentionLayer:
@@ -39,7 +40,7 @@ def nondeterministic(d_model: int, stack: Nondeterministic) -> attention.Attenti
 
 def stack_pointer(d_model: int, stack: StackPointer) -> attention.AttentionLayer:
     """Return stack pointer attention."""
-    return attention.StackPointerAttention(d_model, stack.bottom)
+    return attention.StackPointerAttention(d_model, stack.bottom, stack.num_heads)
 
 
 def softmax(settings: TransformerSettings, softmax: Softmax, causal: bool) -> attention.AttentionLayer:

@@ -59,8 +59,17 @@ class StackContents:
             return self
         tensors = {name: tensor for name, tensor in vars(self).items() if tensor is not None}
         return replace(
-            self, **{name: each.view(len(each) // count, count, *each.shape[1:]).transpose(1, 2) for name, each in tensors.items()}
+            self,
+            **{
+                name: each.view(len(each) // count, count, *each.shape[1:]).transpose(1, 2)
+                for name, each in tensors.items()
+            },
         )
+
+    def of_stack(self, index: int) -> "StackContents":
+        """Return the contents of one of several stacks."""
+        tensors = {name: tensor for name, tensor in vars(self).items() if tensor is not None}
+        return replace(self, **{name: tensor[:, :, index] for name, tensor in tensors.items()})
 
     def after(self, num_skipped: int) -> "StackContents":
         """Return the contents where ``num_skipped`` positions without a stack, of zeros, precede the first step."""
