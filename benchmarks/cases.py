@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from structattn.attention import StackPointerAttention, SuperpositionStackAttention
 from structattn.operators import (
     gaussian_attention,
     hard_attention,
@@ -114,6 +115,26 @@ def receptive(length: int, relaxed: bool, layers: int = 6, batch: int = 4) -> Wo
     return forward_and_backward(
         lambda *weights: receptive_field_size(receptive_field(weights)), [score.softmax(-1) for score in scores]
     )
+
+
+def several_stacks(num_heads: int, pointers: bool = False, length: int = 100) -> Work:
+    """Batch 10, d = 64, m = 32: a layer of H stacks."""
+    torch.manual_seed(0)
+    layer = (
+        StackPointerAttention(64, num_heads=num_heads)
+        if pointers
+        else SuperpositionStackAttention(64, 32, num_heads=num_heads)
+    )
+    return forward_and_backward(lambda x, *_: layer(x), [torch.randn(10, length, 64), *layer.parameters()])
+
+
+def separate_stacks(num_heads: int, length: int = 100) -> Work:
+    """Batch 10, d = 64: the sum of H layers of one superposition stack of 32 / H."""
+    torch.manual_seed(0)
+    layers = [SuperpositionStackAttention(64, 32 // num_heads) for _ in range(num_heads)]
+    parameters = [parameter for layer in layers for parameter in layer.parameters()]
+    x = torch.randn(10, length, 64)
+    return forward_and_backward(lambda x, *_: sum((layer(x) for layer in layers), x.new_zeros(())), [x, *parameters])
 
 
 def matrix_product() -> Work:

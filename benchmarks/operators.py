@@ -95,6 +95,19 @@ def long_stacks() -> dict[str, Any]:
     }
 
 
+def several_stacks() -> dict[str, Any]:
+    """Compare layers of 1, 2, 4 and 8 stacks of the same total size, and as many layers of one stack."""
+    numbers = (1, 2, 4, 8)
+    works = {f"superposition, {n}": cases.several_stacks(n) for n in numbers}
+    works |= {f"superposition, {n} layers": cases.separate_stacks(n) for n in numbers}
+    works |= {f"stack pointer, {n}": cases.several_stacks(n, pointers=True) for n in numbers}
+    seconds = median_seconds(works, 41)
+    return {
+        "seconds": seconds,
+        "times_one_stack": {name: s / seconds[f"{name.split(',')[0]}, 1"] for name, s in seconds.items()},
+    }
+
+
 def training_steps() -> dict[str, Any]:
     """Measure whole training steps, and compare each model with the plain transformer."""
     with tempfile.TemporaryDirectory() as name:
@@ -154,7 +167,14 @@ def main() -> None:
         "date": datetime.now(UTC).date().isoformat(),
         "machine": machine(),
     }
-    parts = (small_stacks, long_stacks, every_operator, training_steps, nondeterministic_stack_reference)
+    parts = (
+        small_stacks,
+        long_stacks,
+        several_stacks,
+        every_operator,
+        training_steps,
+        nondeterministic_stack_reference,
+    )
     for part in parts:
         results[part.__name__] = part()
         show(part.__name__.replace("_", " "), results[part.__name__])

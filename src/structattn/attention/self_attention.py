@@ -13,6 +13,8 @@ from structattn.support.shapes import Bool, Float, Int
 class SelfAttention(nn.Module):
     """A self-attention layer with the signature and the attributes of ``nn.MultiheadAttention``.
 
+    Example::
+
         block = nn.TransformerEncoderLayer(d_model, nhead=4, batch_first=True)
         block.self_attn = SelfAttention(SuperpositionStackAttention(d_model, 32))
         model = nn.TransformerEncoder(block, num_layers=2, enable_nested_tensor=False)
