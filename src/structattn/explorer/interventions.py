@@ -39,6 +39,8 @@ class HeadOff:
 class ForcedAction:
     """An action that a stack takes at a position, whatever its weights; all other weights stay as they are.
 
+    If the layer has several stacks, all of them take it.
+
     Args:
         layer: index of the layer, from 0.
         position: index of the input token, from 0.
@@ -99,7 +101,7 @@ def _layer(model: nn.Module, where: Intervention) -> nn.Module:
 def _head_hooks(layer: nn.Module, off: HeadOff) -> list[Any]:
     projections = [module for module in layer.modules() if isinstance(module, OutputProjection | ConcatenatedHeads)]
     if not projections:
-        raise UsageError(f"{off}: {type(layer).__name__} has no heads")
+        raise UsageError(f"{off}: {type(layer).__name__} has no heads to switch off")
 
     def without_head(module: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
         (heads,) = inputs
