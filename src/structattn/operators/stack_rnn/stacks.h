@@ -93,7 +93,7 @@ private:
     static superposition::Tile<Number> tile_at(const Sizes &sizes, int64_t steps, const StackArrays<Number> &arrays,
                                                int64_t column) {
         const int64_t columns = std::min(superposition::widest_tile, sizes.vector - column);
-        const int64_t width = (columns + superposition::lanes - 1) / superposition::lanes * superposition::lanes;
+        const int64_t width = superposition::width_of(columns);
         return {arrays.actions, arrays.values + column, nullptr, steps, sizes.vector, columns, width, sizes.depth};
     }
     // Calls body(tile, its `count` stacks, its first column); does nothing without steps.

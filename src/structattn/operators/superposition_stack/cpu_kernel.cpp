@@ -95,11 +95,10 @@ struct Batch {
 
     Tile<Number> tile(int64_t b, int64_t column) const {
         const int64_t columns = std::min(widest_tile, vector - column);
-        const int64_t width = (columns + lanes - 1) / lanes * lanes;
         const Number *first = at<const Number>(values, b, vector) + column;
         const Number *below = row<const Number>(initial, b);
         const Number *initial_row = below ? below + column : nullptr;
-        return {at<const Number>(actions, b, 3), first, initial_row, steps[b], vector, columns, width};
+        return {at<const Number>(actions, b, 3), first, initial_row, steps[b], vector, columns, width_of(columns)};
     }
     template <class Element>
     Element *at(uintptr_t address, int64_t b, int64_t width) const {

@@ -5,7 +5,7 @@
 // tile, D depth of the stack, h(t) = min(t, n + 1 - t, D) the rows of V after step t that may be nonzero and affect a
 // reading.
 //
-// The columns of a stack are independent, so they are processed in tiles of 16 or 32, which stay in the
+// The columns of a stack are independent, so they are processed in tiles of 4, 8, 16 or 32, which stay in the
 // L1 cache. A stack is stored as [slot | row 1 | row 2 | ... | two more rows], each w numbers long and aligned.
 // The slot holds the vector that the next step pushes: Above, At and Below are then one array at offsets of
 // one row, and a step of the whole stack is a single loop over h(t) * w numbers.
@@ -20,11 +20,17 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <type_traits>
 
 namespace superposition {
 
 constexpr int64_t lanes = 16;  // partial sums, so that the vector width never changes the order of a sum
 constexpr int64_t widest_tile = 32;
+
+// The width of a tile of so many columns. The narrow ones are for layers of several small stacks.
+inline int64_t width_of(int64_t columns) {
+    return columns <= 4 ? 4 : columns <= 8 ? 8 : (columns + lanes - 1) / lanes * lanes;
+}
 
 // One tile of one sequence of the batch, as plain arrays.
 template <class Number>
@@ -35,7 +41,7 @@ struct Tile {
     int64_t steps;          // n
     int64_t vector;         // m
     int64_t columns;        // of the tile
-    int64_t width;          // w: columns rounded up to whole lanes; the padding is zero
+    int64_t width;          // w, by width_of; the padding is zero
     int64_t depth = std::numeric_limits<int64_t>::max();  // D: rows below are lost; unlimited with an initial stack
 
     int64_t height(int64_t t) const { return std::min({t, steps + 1 - t, depth}); }
@@ -102,15 +108,19 @@ void retreat(const Tile<Number> &tile, int64_t t, const double *before, const do
     const int64_t w = tile.width, count = std::max(tile.height(t), tile.height(t - 1)) * w;
     const double push = tile.action(t)[0], noop = tile.action(t)[1], pop = tile.action(t)[2];
     double above[lanes] = {}, at[lanes] = {}, below[lanes] = {};
-    for (int64_t first = 0; first < count; first += lanes) {
-        for (int64_t l = 0; l < lanes; ++l) {
-            const int64_t k = first + l;
-            above[l] += adjoint[k] * before[k - w];
-            at[l] += adjoint[k] * before[k];
-            below[l] += adjoint[k] * before[k + w];
-            earlier[k] = pop * adjoint[k - w] + noop * adjoint[k] + push * adjoint[k + w];
+    const auto add = [&](int64_t first, auto some) {
+        const double *from = adjoint + first, *stack = before + first;
+        double *__restrict to = earlier + first;
+        for (int64_t l = 0; l < some; ++l) {
+            above[l] += from[l] * stack[l - w];
+            at[l] += from[l] * stack[l];
+            below[l] += from[l] * stack[l + w];
+            to[l] = pop * from[l - w] + noop * from[l] + push * from[l + w];
         }
-    }
+    };
+    const int64_t whole = count / lanes * lanes;
+    for (int64_t first = 0; first < whole; first += lanes) add(first, std::integral_constant<int64_t, lanes>());
+    add(whole, count - whole);
     std::fill_n(earlier + tile.height(t - 1) * w, 2 * w, 0.0);
     for (int64_t l = 0; l < lanes; ++l) products[0] += above[l], products[1] += at[l], products[2] += below[l];
 }
