@@ -26,6 +26,7 @@ LAYERS = {
     "gaussian": lambda: GaussianAttention(D, [-1.0, 0.0], num_learned_heads=2),
     "gaussian, bidirectional": lambda: GaussianAttention(D, [-1.0, 1.0], causal=False),
     "superposition": lambda: SuperpositionStackAttention(D, 4),
+    "superposition, two stacks": lambda: SuperpositionStackAttention(D, 4, num_heads=2),
     "nondeterministic": lambda: NondeterministicStackAttention(D, 2, 3, 2),
     "stack pointer": lambda: StackPointerAttention(D),
     "stack pointer, learned bottom": lambda: StackPointerAttention(D, "learned"),
