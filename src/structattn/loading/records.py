@@ -94,7 +94,7 @@ def _stacks(explanation: Explanation, depths: int, count: int) -> list[tuple[Ten
     """Return the actions and the contents for each head: those of each of several stacks, or of the only one."""
     actions = explanation.details.get("actions")
     contents = explanation.contents(depths) if depths and explanation.contents else None
-    if actions is None or count == 1:
+    if actions is None or actions.dim() == 3:
         return [(actions, contents)] * count
     return [(actions[:, :, head], contents and contents.of_stack(head)) for head in range(count)]
 

@@ -1,5 +1,6 @@
 """Contents of stacks as weighted sums in which hidden NaN and infinite values do not propagate."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -57,19 +58,14 @@ class StackContents:
         """Return the contents of ``count`` stacks that were computed as so many sequences after each other."""
         if count == 1:
             return self
-        tensors = {name: tensor for name, tensor in vars(self).items() if tensor is not None}
-        return replace(
-            self,
-            **{
-                name: each.view(len(each) // count, count, *each.shape[1:]).transpose(1, 2)
-                for name, each in tensors.items()
-            },
-        )
+        return self._map(lambda each: each.view(len(each) // count, count, *each.shape[1:]).transpose(1, 2))
 
     def of_stack(self, index: int) -> "StackContents":
         """Return the contents of one of several stacks."""
-        tensors = {name: tensor for name, tensor in vars(self).items() if tensor is not None}
-        return replace(self, **{name: tensor[:, :, index] for name, tensor in tensors.items()})
+        return self._map(lambda each: each[:, :, index])
+
+    def _map(self, function: Callable[[Tensor], Tensor]) -> "StackContents":
+        return replace(self, **{name: function(each) for name, each in vars(self).items() if each is not None})
 
     def after(self, num_skipped: int) -> "StackContents":
         """Return the contents where ``num_skipped`` positions without a stack, of zeros, precede the first step."""
