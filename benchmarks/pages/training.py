@@ -144,7 +144,7 @@ def wikitext_2(found: dict[str, Any]) -> str:
     ]
     return f"""## WikiText-2
 
-Word-level language modeling on a continuous stream: `recipes/text.yaml` (a stack attention layer between two softmax
+Word-level language modeling on a continuous stream: the recipe `text` (a stack attention layer between two softmax
 layers, `d_model` 128), {found["minutes"]} minutes with one thread on a machine with other load, {
         found["updates"]:,} updates of 1,024 tokens. Test
 perplexity, including ends of lines:

@@ -16,7 +16,8 @@ def report(
         Path | None, typer.Option("--output", "-o", help="Folder of the report; with --recipe, a JSON file.")
     ] = None,
     recipe: Annotated[
-        Path | None, typer.Option(help="YAML file of a sweep: compare its results with published numbers and claims.")
+        str | None,
+        typer.Option(help="A sweep recipe or YAML file: compare its results with published numbers and claims."),
     ] = None,
     trial_results: Annotated[
         Path | None, typer.Option(help="For a sweep: the file given to `sweep --trial-results`.")
@@ -31,7 +32,7 @@ def report(
 
     Examples:
         structattn report runs/stack runs/plain --output report
-        structattn report runs/sweep --recipe recipes/hybrid_translation.yaml
+        structattn report runs/sweep --recipe hybrid_translation/small
     """
     if recipe is not None:
         _report_recipe(recipe, runs, output, trial_results, json)
@@ -52,7 +53,7 @@ def report(
 
 
 def _report_recipe(
-    recipe: Path, folders: list[Path], output: Path | None, trial_results: Path | None, json: bool
+    recipe: str, folders: list[Path], output: Path | None, trial_results: Path | None, json: bool
 ) -> None:
     from structattn.cli.sweep_view import print_claims, print_comparisons, print_rows
     from structattn.settings.sweep import load_sweep
@@ -64,7 +65,7 @@ def _report_recipe(
     results = read_sweep_results(sweep, folders[0], trial_results)
     if output is not None:
         stored = [] if trial_results is None else ["--trial-results", str(trial_results)]
-        command = shlex.join(["structattn", "sweep", str(recipe), "--output", str(folders[0]), *stored])
+        command = shlex.join(["structattn", "sweep", recipe, "--output", str(folders[0]), *stored])
         write_sweep_results(output, command, sweep, results)
     if json:
         print_json(results)

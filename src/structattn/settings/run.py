@@ -16,6 +16,7 @@ from structattn.settings.embeddings import Sinusoidal
 from structattn.settings.evaluation import EvaluationSettings
 from structattn.settings.mechanisms import Hard
 from structattn.settings.models import ModelSettings
+from structattn.settings.recipes import settings_file
 from structattn.settings.training import Masking, TrainingSettings
 from structattn.settings.transformer import LanguageModelSettings, TwoStreamBase
 from structattn.settings.yaml import MAX_CHARACTERS, parse_yaml
@@ -309,13 +310,13 @@ def load_settings(path: str | PathLike[str], overrides: Sequence[str] = ()) -> R
     """Read the settings of a run from a YAML file.
 
     Args:
-        path: the file.
+        path: the file, or the name of a recipe, as ``text``.
         overrides: ``path.to.field=value``, the values in YAML.
 
     Raises:
         SettingsError: the file cannot be read, is not YAML, or has an unknown key or an invalid value.
     """
-    tree = read_mapping(Path(path))
+    tree = read_mapping(settings_file(path))
     if "base" in tree and "task" not in tree:
         raise SettingsError(f"{path}: settings of a sweep, as they have a `base`; `structattn sweep` trains them")
     return resolve_settings(tree, overrides, str(path))
