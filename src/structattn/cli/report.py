@@ -8,6 +8,7 @@ import typer
 
 from structattn.cli.output import print_json, print_line
 from structattn.support.errors import UsageError
+from structattn.support.imports import require_modules
 
 
 def report(
@@ -41,8 +42,10 @@ def report(
         raise UsageError("--json needs --recipe; a report is an HTML page")
     if output is None:
         raise UsageError("--output is missing; expected the folder of the report")
+    require_modules("plot", "matplotlib")
     from structattn.cli.report_page import write_report
-    from structattn.sweeps.results import is_sweep, write_sweep_page
+    from structattn.sweeps.report import write_sweep_page
+    from structattn.sweeps.results import is_sweep
 
     if len(runs) == 1 and is_sweep(runs[0]):
         print_line(str(write_sweep_page(runs[0], output, trial_results)))
@@ -57,13 +60,16 @@ def _report_recipe(
 ) -> None:
     from structattn.cli.sweep_view import print_claims, print_comparisons, print_rows
     from structattn.settings.sweep import load_sweep
-    from structattn.sweeps.results import read_sweep_results, write_sweep_results
+    from structattn.sweeps.results import read_sweep_results
 
     if len(folders) != 1:
         raise UsageError(f"--recipe expects one folder, that of the sweep; got {len(folders)}")
     sweep = load_sweep(recipe)
     results = read_sweep_results(sweep, folders[0], trial_results)
     if output is not None:
+        require_modules("plot", "matplotlib")
+        from structattn.sweeps.report import write_sweep_results
+
         stored = [] if trial_results is None else ["--trial-results", str(trial_results)]
         command = shlex.join(["structattn", "sweep", recipe, "--output", str(folders[0]), *stored])
         write_sweep_results(output, command, sweep, results)
