@@ -1,6 +1,8 @@
 """Recipes: files of settings that come with the package, each with a name."""
 
+import os
 import re
+from itertools import takewhile
 from os import PathLike
 from pathlib import Path
 
@@ -28,7 +30,7 @@ def settings_file(name: str | PathLike[str], folder: Path = Path()) -> Path:
     Raises:
         SettingsError: there is neither such a recipe nor such a file.
     """
-    text = str(name)
+    text = str(name).replace(os.sep, "/")
     known = {_name(path): path for path in _FOLDER.rglob("*.yaml")}
     path = known[text] if text in known else folder / text
     if not path.exists():
@@ -45,6 +47,6 @@ def _name(path: Path) -> str:
 
 def _first_sentence(path: Path) -> str:
     """Return the first sentence of the comment at the head of a file, before its indented commands."""
-    comment = re.match(r"(?:# .*\n)+", path.read_text("utf-8").replace("\n#   ", "\n\n#   "))
-    text = " ".join(line.removeprefix("# ") for line in comment[0].splitlines()) if comment else ""
+    comment = takewhile(re.compile(r"# \S").match, path.read_text("utf-8").splitlines())
+    text = " ".join(line.removeprefix("# ") for line in comment)
     return re.split(r"(?<=[.?]) (?=[A-Z`])", text)[0]
