@@ -2,11 +2,11 @@
 
     python benchmarks/fuzz_files.py [--count 5000] [--seed 0] [--only NUMBER] [--write]
 
-The commands are load (from Python), resume, evaluate, translate and report. They run in a process forked from one that
-has imported everything, and in a new one after a fault, without the cache of verified digests. In half of the cases
-the digests are recomputed, as an attacker would do. Expected: one line that names a file and exit code 1, or the
-result of the undamaged files. With recomputed digests another result is no fault, but a traceback, a signal, more than
-20 s or more than 1 GB are.
+The commands are load (from Python), resume, evaluate, translate, report, export, log and explore. They run in a process
+forked from one that has imported everything, and in a new one after a fault, without the cache of verified digests. In
+half of the cases the digests are recomputed, as an attacker would do. Expected: one line that names a file and exit
+code 1, or the result of the undamaged files. With recomputed digests another result is no fault, but a traceback, a
+signal, more than 20 s or more than 1 GB are.
 
 Prints a line for each fault and a summary as JSON; ``--write`` stores the summary in benchmarks/results/. ``--only``
 repeats one case and keeps its folder. Exit code: 0 without a fault, 1 otherwise.
@@ -73,6 +73,9 @@ COMMANDS = {  # command -> its weight, and the folders on which it runs
     "evaluate": (3, ("language", "pairs")),
     "translate": (2, ("pairs",)),
     "report": (2, ("language", "pairs")),
+    "export": (1, ("language", "pairs")),
+    "log": (1, ("language", "pairs")),
+    "explore": (1, ("language", "pairs")),
 }
 
 
@@ -203,6 +206,9 @@ def commands() -> Mapping[str, Callable[[], object]]:
         "evaluate": lambda: app(["evaluate", "run", "--split", "test"]),
         "translate": lambda: app(["translate", "run"]),
         "report": lambda: app(["report", "run", "-o", "report"]),
+        "export": lambda: app(["export", "run", "exported", "--to", "safetensors"]),
+        "log": lambda: app(["log", "run", "--to", "tensorboard"]),
+        "explore": lambda: app(["explore", "run", "--example", "0", "--save", "record.json"]),
     }
 
 
@@ -229,6 +235,8 @@ def result_of(name: str) -> str:
         "evaluate": ("run/scores/test*", "run/records/test*", "run/analyses/test*"),
         "resume": ("run/events.jsonl", "run/best.json", f"run/checkpoints/{newest_checkpoint()}/*"),
         "report": ("report/index.html",),
+        "export": ("exported/*.safetensors",),
+        "explore": ("record.json",),
     }
     digest = hashlib.sha256()
     for pattern in kinds.get(name, ()):

@@ -14,8 +14,10 @@ from collections import defaultdict
 from functools import partial
 from types import SimpleNamespace
 
+import hypothesis
 import pytest
 import torch
+from hypothesis import HealthCheck
 
 from structattn.loading.trained_run import TrainedRun
 from structattn.settings.run import resolve_settings
@@ -36,6 +38,9 @@ LETTERS = {"a": "A", "b": "B", "c": "C"}
 # Interpreters that tests start compile the package once, and these tests are rewritten once.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+# How long an example of Hypothesis takes says more about the machine than about the code.
+hypothesis.settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+hypothesis.settings.load_profile("any machine")
 # Programs that tests start inherit what nohup ignores, but not a handler.
 if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
     signal.signal(signal.SIGHUP, lambda number, frame: None)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from structattn.loading.evaluate import evaluate
     from structattn.loading.runs import load
     from structattn.settings.run import load_settings
+    from structattn.support.plugins import register
     from structattn.training.run_training import train
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "load_settings",
     "models",
     "operators",
+    "register",
     "train",
 ]
 
@@ -42,6 +44,7 @@ __getattr__, __dir__ = lazy_exports(
         "load_settings": "structattn.settings.run",
         "models": "structattn.models",
         "operators": "structattn.operators",
+        "register": "structattn.support.plugins",
         "train": "structattn.training.run_training",
     },
 )

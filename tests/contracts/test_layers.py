@@ -6,8 +6,6 @@ import inspect
 
 import pytest
 import torch
-from safetensors.torch import load, save
-from torch.autograd import gradcheck
 
 from structattn.attention import (
     GaussianAttention,
@@ -19,6 +17,7 @@ from structattn.attention import (
     XavierInitialized,
 )
 from structattn.attention.cache import KeyValueCache
+from structattn.attention.contract import CHECKS, check_gradients, check_steps, output_and_gradients, require_close
 from structattn.attention.positions import AlibiPositions, RelativePositions, RotaryPositions
 from structattn.models.builders.mechanisms import build_attention
 from structattn.settings.mechanisms import MECHANISMS, NoAttention
@@ -45,7 +44,7 @@ LAYERS = {
     **{
         name: lambda mechanism=mechanism: registered_layer(mechanism)
         for name, mechanism in MECHANISMS.items()
-        if mechanism.self_attention and mechanism.settings is not NoAttention
+        if (mechanism.layer or mechanism.self_attention) and mechanism.settings is not NoAttention
     },
     "gaussian, three heads": lambda: GaussianAttention(WIDTH, [-1.0, 0.0, 0.5]),
     "gaussian, learned heads": lambda: GaussianAttention(
@@ -76,7 +75,6 @@ REPRESENTATIVES = (
     *("gaussian, learned heads", "hard, relative", "softmax, rotary"),
     *("superposition", "stack_pointer", "nondeterministic"),
 )
-TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
 DETAILS = {"hard": {"probabilities"}, "nondeterministic": {"best_run"}}  # beside the actions
 CHOOSING = HardAttention  # layers that read few positions: what decides on them has no gradient
 
@@ -96,18 +94,6 @@ def examples(batch=3, time=7, dtype=torch.float64):
     return torch.randn(batch, time, WIDTH, generator=torch.Generator().manual_seed(1), dtype=torch.float64).to(dtype)
 
 
-def assert_close(result, expected, tolerance=1e-12):
-    assert (result - expected).norm() <= tolerance * max(expected.norm().item(), 1e-30)
-
-
-def gradients(layer, x, lengths=None, weight=None):
-    """The output, and the gradients of x and of all parameters for a fixed cotangent."""
-    x = x.detach().requires_grad_()
-    y = layer(x, lengths)
-    weight = torch.linspace(-1, 1, y.numel(), dtype=y.dtype).view(y.shape).sin() if weight is None else weight
-    return y.detach(), torch.autograd.grad(y, [x, *layer.parameters()], weight, materialize_grads=True)
-
-
 def test_another_width_is_refused_with_shapes(layer):
     for call in (
         lambda: layer(examples()[..., :-1]),
@@ -120,16 +106,6 @@ def test_another_width_is_refused_with_shapes(layer):
             call()
 
 
-def test_later_positions_never_matter(layer):
-    x = examples()
-    changed = x.clone()
-    changed[:, 4:] = 3 * torch.randn(3, 3, WIDTH, dtype=torch.float64)
-    assert torch.equal(layer(x)[:, :4], layer(changed)[:, :4])
-    x.requires_grad_()
-    (early,) = torch.autograd.grad(layer(x)[:, :4].sum(), x)
-    assert (early[:, 4:] == 0).all()
-
-
 def test_every_position_sees_itself_and_the_first(layer):
     x = examples(batch=100).requires_grad_()
     (gradient,) = torch.autograd.grad(layer(x)[:, 5].square().sum(), x)
@@ -137,158 +113,38 @@ def test_every_position_sees_itself_and_the_first(layer):
     assert (seen.any(0) if isinstance(layer, CHOOSING) else seen).all()
 
 
-@pytest.mark.parametrize("poison", [123.0, float("nan"), float("inf")])
-def test_padding_does_not_leak(layer, poison):
-    lengths = torch.tensor([7, 3, 0])
-    past = torch.arange(7) >= lengths[:, None]
-    x = examples()
-    weight = torch.ones_like(x)
-    clean, clean_gradients = gradients(layer, x, lengths, weight)
-    poisoned, poisoned_gradients = gradients(
-        layer, x.masked_fill(past[..., None], poison), lengths, weight.masked_fill(past[..., None], poison)
-    )
-    assert (poisoned[past] == 0).all()
-    assert torch.equal(poisoned, clean)
-    assert (poisoned_gradients[0][past] == 0).all()
-    for result, expected in zip(poisoned_gradients, clean_gradients, strict=True):
-        assert torch.equal(result, expected)
-
-
 @pytest.mark.shapes
-def test_a_padded_batch_equals_its_members_alone(layer):
-    lengths, x = torch.tensor([7, 1, 4]), examples()
-    here = torch.arange(7) < lengths[:, None]
-    weight = torch.randn(3, 7, WIDTH, dtype=torch.float64) * here[..., None]
-    together, (grad_x, *grads) = gradients(layer, x, lengths, weight)
-    sums = [torch.zeros_like(grad) for grad in grads]
-    for b, length in enumerate(lengths.tolist()):
-        alone, (grad_alone, *more) = gradients(layer, x[b : b + 1, :length], None, weight[b : b + 1, :length])
-        assert_close(together[b, :length], alone[0])
-        assert_close(grad_x[b, :length], grad_alone[0])
-        sums = [total + grad for total, grad in zip(sums, more, strict=True)]
-    for result, expected in zip(grads, sums, strict=True):
-        assert_close(result, expected, 1e-11)
-
-
-def test_full_lengths_are_as_good_as_none(layer):
-    x = examples()
-    assert torch.equal(layer(x, torch.tensor([7, 7, 7])), layer(x))
-
-
-def test_order_within_the_batch_is_irrelevant(layer):
-    x, order = examples(), torch.tensor([2, 0, 1])
-    lengths = torch.tensor([7, 5, 2])
-    assert_close(layer(x[order], lengths[order]), layer(x, lengths)[order], 1e-15)
-
-
-def by_steps(layer, x):
-    state = layer.initial_state(x.shape[0])
-    outputs = []
-    for x_t in x.unbind(1):
-        y_t, state = layer.step(x_t, state)
-        outputs.append(y_t)
-    return torch.stack(outputs, dim=1)
+@pytest.mark.parametrize("check", CHECKS)
+def test_contract(layer, check):
+    if check == "gradients" and isinstance(layer, CHOOSING):
+        check_gradients(layer, examples(), fast=True)  # its forward pass is long, for hundreds of small changes of it
+    else:
+        CHECKS[check](layer, examples())
 
 
 @pytest.mark.covering(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("time", [1, 2, 12])
 def test_step_by_step_equals_the_whole(layer, dtype, time):
-    layer = layer.to(dtype)
-    x = examples(2, time, dtype).requires_grad_()
-    whole, steps = layer(x), by_steps(layer, x)
-    assert steps.dtype == dtype
-    assert_close(steps, whole, TOLERANCE[dtype])
-    with torch.no_grad():
-        assert_close(by_steps(layer, x), whole, TOLERANCE[dtype])
-    wanted = torch.autograd.grad(whole.square().sum(), [x, *layer.parameters()], materialize_grads=True)
-    found = torch.autograd.grad(steps.square().sum(), [x, *layer.parameters()], materialize_grads=True)
-    for result, expected in zip(found, wanted, strict=True):
-        assert_close(result, expected, 10 * TOLERANCE[dtype])
+    check_steps(layer, examples(2, time, dtype))
 
 
 @torch.no_grad()
-def test_a_state_is_a_value(layer):
+def test_a_step_leaves_the_tensors_of_a_state(layer):
     x = examples()
     _, state = layer.step(x[:, 0], layer.initial_state(3))
     kept = copy.deepcopy(state)
-    first, _ = layer.step(x[:, 1], state)
-    layer.step(x[:, 2], state)
-    again, _ = layer.step(x[:, 1], state)
-    assert torch.equal(first, again)
-    pairs = zip(taken_apart(state), taken_apart(kept), strict=True)
-    assert all(torch.equal(now, before) for now, before in pairs)
-    assert torch.equal(first, layer.step(x[:, 1], kept)[0])
-
-
-@torch.no_grad()
-def test_branches_do_not_meet(layer):
-    x, other = examples(), examples().flip(0)
-    _, trunk = layer.step(x[:, 0], layer.initial_state(3))
-    one, two, chosen = trunk, trunk.select(torch.tensor([0, 2, 2, 1])), torch.tensor([0, 2, 2, 1])
-    mixed = torch.cat([x[chosen, :1], other[chosen, 1:]], dim=1)
-    for t in range(1, x.shape[1]):
-        y, one = layer.step(x[:, t], one)
-        z, two = layer.step(mixed[:, t], two)
-    assert_close(y, layer(x)[:, -1], 1e-12)
-    assert_close(z, layer(mixed)[:, -1], 1e-12)
-
-
-@pytest.mark.shapes
-def test_states_can_be_selected(layer):
-    x, chosen = examples(), torch.tensor([2, 0, 0, 1])
-    _, state = layer.step(x[:, 0], layer.initial_state(3))
-    y, _ = layer.step(x[:, 1], state)
-    selected, _ = layer.step(x[chosen, 1], state.select(chosen))
-    assert_close(selected, y[chosen], 1e-14)
-    with torch.no_grad():
-        twice, after = layer.step(x[chosen[1:3], 1], state.select(chosen).select(torch.tensor([1, 2])))
-        assert_close(twice, y[[0, 0]], 1e-14)
-        further, _ = layer.step(x[[0, 0], 2], after.select(torch.tensor([1, 0])))
-        assert_close(further, layer.step(x[:, 2], layer.step(x[:, 1], state)[1])[0][[0, 0]], 1e-14)
-
-
-def test_gradcheck(layer):
-    x = examples(2, 3).requires_grad_()
-    parameters = list(layer.parameters())
-    lengths = torch.tensor([3, 2])
-    fast = isinstance(layer, CHOOSING)  # whose forward pass is long, for hundreds of small changes of it
-    assert gradcheck(lambda x, *_: layer(x, lengths), (x, *parameters), fast_mode=fast)
-
-
-def test_saved_and_loaded_is_the_same(layer):
-    x, other = examples(), copy.deepcopy(layer)
-    with torch.no_grad():
-        for parameter in other.parameters():
-            parameter.fill_(float("nan"))
-    other.load_state_dict(load(save(layer.state_dict())))
-    assert torch.equal(other(x), layer(x))
-
-
-@pytest.mark.shapes
-@pytest.mark.parametrize("shape", [(2, 1), (2, 0), (0, 4), (0, 0)])
-def test_short_and_empty(layer, shape):
-    x = examples(*shape)
-    y, grads = gradients(layer, x)
-    assert y.shape == x.shape
-    assert grads[0].shape == x.shape
-    assert all(grad.isfinite().all() for grad in grads)
-    assert (gradients(layer, x, torch.zeros(shape[0], dtype=torch.int64))[0] == 0).all()
+    layer.step(x[:, 1], state)
+    assert all(map(torch.equal, taken_apart(state), taken_apart(kept)))
 
 
 @pytest.mark.shapes
 def test_explanation_is_complete(layer):
     lengths, x = torch.tensor([7, 3, 0]), examples()
     record = layer.explain(x, lengths)
-    batch, _, time, sources = record.weights.shape
-    assert (batch, time, sources) == (3, 7, 7 + record.first_source)
     actions = {"actions"} if MECHANISMS[record.mechanism].actions else set()
     assert set(record.details) == actions | DETAILS.get(record.mechanism, set())
     past = torch.arange(7) >= lengths[:, None]
-    for tensor in [record.weights.transpose(1, 2), *record.details.values()]:
-        assert (tensor[past] == 0).all()
-        assert not tensor.requires_grad
-    assert (record.weights.triu(1 + record.first_source) == 0).all()
     sums = record.weights.sum(-1).transpose(1, 2)[~past]
     assert (sums <= 1 + (1e-8 if record.mechanism == "gaussian" else 1e-12)).all()  # an infinite sum of densities
     if record.mechanism not in ("gaussian", "superposition"):  # cut at borders; a stack that may be empty
@@ -342,9 +198,9 @@ def _chosen_alike(layer, x):
 def test_survives_compilation(layer):
     x, lengths = examples(), torch.tensor([7, 3, 1])
     compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
-    found, wanted = gradients(compiled, x, lengths), gradients(layer, x, lengths)
+    found, wanted = output_and_gradients(compiled, x, lengths), output_and_gradients(layer, x, lengths)
     for result, expected in zip([found[0], *found[1]], [wanted[0], *wanted[1]], strict=True):
-        assert_close(result, expected, 1e-12)
+        require_close("the compiled layer", result, expected, 1e-12)
 
 
 def test_xavier_matrices_are_views_of_the_parameters(layer):
@@ -366,7 +222,7 @@ def test_a_step_can_be_exported(layer):
     tensors = taken_apart(state)
     program = torch.export.export(Stepping(layer, state), (x[:, 3], *tensors))
     expected, _ = layer.step(x[:, 3], state)
-    assert_close(program.module()(x[:, 3], *tensors)[0], expected)
+    require_close("the exported step", program.module()(x[:, 3], *tensors)[0], expected, 1e-12)
 
 
 @pytest.mark.quick("gaussian", "hard", "softmax, rotary", "superposition", "stack_pointer")
@@ -384,7 +240,7 @@ def test_steps_survive_compilation(layer):
 
     torch.compiler.reset()
     compiled = torch.compile(two_steps, fullgraph=True, backend="aot_eager")
-    assert_close(compiled(x[:, 1], x[:2, 2]), two_steps(x[:, 1], x[:2, 2]))
+    require_close("a compiled step", compiled(x[:, 1], x[:2, 2]), two_steps(x[:, 1], x[:2, 2]), 1e-12)
 
 
 class Stepping(torch.nn.Module):

@@ -25,6 +25,7 @@ RUN = [page for page in PAGES if any(block.language in ("bash", "python", "diff"
 SMALLER = {
     "tutorial.md": {"max_updates: 1500": "max_updates: 2", "train: 10000": "train: 50", "restarts: 5": "restarts: 2"},
     "python.md": {"training.max_updates=200": "training.max_updates=2"},
+    "suites.md": {"training.max_updates=2000": "training.max_updates=2"},
 }
 WORDS = [
     "Everyone",

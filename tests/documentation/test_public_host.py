@@ -58,7 +58,7 @@ def test_all_files_name_the_address_of_the_project():
     addresses = [
         (path.name, address)
         for path in HOSTED
-        for address in re.findall(r"https://(?:github\.com/structattn|[\w.]*\.github\.io)[^\s\"')>]*", path.read_text())
+        for address in re.findall(r"https://[\w./-]*structattn[^\s\"')>]*", path.read_text("utf-8"))
     ]
     assert addresses
     assert [each for each in addresses if not each[1].startswith((repository, site))] == []

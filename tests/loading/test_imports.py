@@ -13,8 +13,8 @@ import structattn
 structattn.load(sys.argv[1])
 print(json.dumps([name for name in sys.modules if name.startswith("structattn.")]))
 """
-TOPICS = ("chunking", "formal_languages", "language_modeling", "masked", "minimal_pairs", "parsing", "transductions",
-          "transformations", "translation")  # fmt: skip
+TOPICS = ("chunking", "formal_languages", "language_modeling", "masked", "minimal_pairs", "parsing", "syntaxgym",
+          "transductions", "transformations", "translation")  # fmt: skip
 
 
 @pytest.mark.quick("stream", "translation")

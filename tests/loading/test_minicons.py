@@ -1,4 +1,4 @@
-"""Sentence scores of a GPT-2 run equal those of minicons, on 1,000 sentences."""
+"""Sentence scores of a run equal those of minicons: of an exported folder, and of a GPT-2 run on 1,000 sentences."""
 
 import random
 import warnings
@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 import torch
 
+from structattn.interop.export.formats import export_run
+from structattn.loading.runs import load
 from structattn.loading.trained_run import TrainedRun
 from structattn.settings.run import resolve_settings
 from structattn.tasks.language_modeling.prepare import prepare_language_modeling
+from structattn.tasks.language_modeling.sentences import SentenceScorer, WrittenForm
 from structattn.tasks.language_modeling.settings import TextSettings
-from structattn.tasks.minimal_pairs.data import SentenceScorer, WrittenForm
 from structattn.tasks.model import build_model_for
 from structattn.text.folders.prepared import open_prepared
 
@@ -66,3 +68,15 @@ def test_scores_of_a_gpt2_run_equal_those_of_minicons(minicons_scorer, tmp_path)
         )
     np.testing.assert_allclose(found, expected, rtol=1e-6)
     assert np.std(found) > 1
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", ["sentences", "stream"])
+def test_scores_of_an_exported_folder_equal_those_of_minicons(minicons_scorer, run_dir, tmp_path, kind):
+    """Its tokenizer puts the beginning itself, so minicons must not."""
+    run = load(run_dir(kind))
+    export_run(run, "huggingface", tmp_path / "exported")
+    scorer = minicons_scorer.IncrementalLMScorer(str(tmp_path / "exported"), "cpu", trust_remote_code=True)
+    texts = ["a b c", "b a", "c c b a"]
+    found = scorer.sequence_score(texts, reduction=lambda x: x.double().sum(0).item(), bos_token=False, eos_token=True)
+    np.testing.assert_allclose(found, [each.log_probability for each in run.score(texts)], rtol=1e-5)

@@ -190,7 +190,7 @@ def test_a_file_that_is_no_recording_is_refused(recorded, tmp_path):
         ({"examples": [{}]}, "examples.0.tokens: Field required"),
         ({"examples": [example | {"predicted": []}]}, "expected predicted and surprisal for each"),
         (with_record(weights=stack["actions"]), "weights has shape"),
-        (with_record(mechanism="softmax"), "KeyError: 'softmax'"),
+        (with_record(mechanism="softmax"), r"actions has shape \(4, 3\); expected \(4, 0\)"),
         (with_record(mechanism="receptive_field"), "mechanism 'receptive_field' in sublayer 'attention'"),
         (with_record(queries="source"), "a source that the example does not have"),
         (with_record(layer=-1), "layer: Input should be greater"),

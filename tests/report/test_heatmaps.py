@@ -5,7 +5,7 @@ import pytest
 
 from structattn.explorer.figures import attention_plot, stack_plot
 from structattn.explorer.recording_files import read_recorded_run
-from structattn.loading.records import ACTION_NAMES, Record
+from structattn.loading.records import Record, action_names
 from structattn.report.figure import figure_element
 
 
@@ -26,7 +26,7 @@ def test_cells_are_at_position_and_source(record):
     assert [tick.get_text() for tick in below.get_yticklabels()] == list(given.sources)
     assert below.images[0].origin == above.images[0].origin == "upper"  # downwards
     rows = [np.array(image.get_array()) for image in above.images]
-    for row, name in enumerate(ACTION_NAMES[given.mechanism]):
+    for row, name in enumerate(action_names(given.mechanism)):
         assert above.get_yticklabels()[row].get_text() == name
         np.testing.assert_allclose(rows[row][row], given.actions[:, row])
         assert np.ma.masked_invalid(rows[row]).count() == len(given.tokens)

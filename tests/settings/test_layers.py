@@ -3,8 +3,8 @@
 import pytest
 
 from structattn.settings.embeddings import Alibi, NoPositions, Sinusoidal
-from structattn.settings.layers import LAYER_CLASSES
-from structattn.settings.mechanisms import CrossGaussian, NoAttention, Softmax, StackPointer, Superposition
+from structattn.settings.layers import layer_class
+from structattn.settings.mechanisms import MECHANISMS, CrossGaussian, NoAttention, Softmax, StackPointer, Superposition
 from structattn.settings.run import RunSettings, resolve_settings
 from structattn.settings.transformer import DecoderSettings
 from structattn.support.errors import SettingsError
@@ -13,7 +13,7 @@ POINTER = StackPointer(attention="stack_pointer")
 
 
 def layer(attention, **fields):
-    return LAYER_CLASSES[attention](attention=attention, **fields)
+    return layer_class(MECHANISMS[attention].settings)(attention=attention, **fields)
 
 
 def model(*overrides):

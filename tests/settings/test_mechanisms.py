@@ -1,56 +1,65 @@
-"""Every mechanism has an entry and a builder."""
-
-from typing import get_args
+"""Every mechanism and kind of positions is built from its settings, wherever it can be used."""
 
 import pytest
+from torch import nn
 
-from structattn.models.builders.mechanisms import CROSS_BUILDERS, HEADS_BUILDERS, STACK_BUILDERS
-from structattn.models.builders.recurrent import RECURRENT_BUILDERS
-from structattn.settings.layers import AddedStack, CrossAttention, Layer, layers_from_short
-from structattn.settings.mechanisms import (
-    MECHANISMS,
-    CrossGaussian,
-    Gaussian,
-    Mechanism,
-    NoAttention,
-    RecurrentSuperposition,
-    describe_mechanism,
-)
+from structattn.models.builders.mechanisms import build_attention, build_cross_attention, build_stack
+from structattn.models.builders.positions import added_positions, score_positions
+from structattn.models.builders.recurrent import build_recurrent_stack
+from structattn.operators import RecurrentStack
+from structattn.settings.base import members_of
+from structattn.settings.embeddings import POSITIONS
+from structattn.settings.layers import AddedStack, CrossAttention, Layer
+from structattn.settings.mechanisms import MECHANISMS
 from structattn.settings.recurrent import RecurrentStackSettings
+from structattn.settings.transformer import TransformerSettings
+
+MODEL = TransformerSettings(d_model=6, num_heads=3)
 
 
-def members(union):
-    return list(get_args(get_args(union)[0]))
+def settings_of(kind):
+    """With small numbers where there is no default."""
+    required = [name for name, field in kind.model_fields.items() if field.is_required() and name != "attention"]
+    name = kind.model_fields["attention"].annotation.__args__[0]
+    return kind(attention=name, **dict.fromkeys(required, 2))
 
 
-def test_entries_and_builders_have_the_same_settings_classes():
-    built = {*STACK_BUILDERS, *HEADS_BUILDERS, *CROSS_BUILDERS, *RECURRENT_BUILDERS}
-    assert built - {CrossGaussian, RecurrentSuperposition} == {entry.settings for entry in MECHANISMS.values()} - {
-        NoAttention
-    }
+@pytest.mark.parametrize("kind", members_of(Layer))
+def test_self_attention_is_built(kind):
+    built = build_attention(MODEL, settings_of(kind), causal=True)
+    assert isinstance(built, nn.Module) == (settings_of(kind).attention != "none")
 
 
-@pytest.mark.parametrize(
-    ("union", "builders"),
-    [
-        (Layer, {**STACK_BUILDERS, **HEADS_BUILDERS}),
-        (AddedStack, STACK_BUILDERS),
-        (CrossAttention, CROSS_BUILDERS),
-        (RecurrentStackSettings, RECURRENT_BUILDERS),
-    ],
-)
-def test_every_mechanism_of_a_union_has_a_builder(union, builders):
-    kinds = [kind for kind in members(union) if not issubclass(kind, NoAttention)]
-    assert {next(base for base in kind.__mro__ if base in builders) for kind in kinds} == set(builders)
+@pytest.mark.parametrize("kind", members_of(AddedStack))
+def test_added_stacks_are_built(kind):
+    assert isinstance(build_stack(6, settings_of(kind)), nn.Module)
 
 
-def test_a_new_entry_has_a_short_form_and_a_description(monkeypatch):
-    class Toy(Gaussian):
-        attention: str = "toy"
+@pytest.mark.parametrize("kind", members_of(CrossAttention))
+def test_cross_attention_is_built(kind):
+    built = build_cross_attention(MODEL, settings_of(kind))
+    assert isinstance(built, nn.Module) == (settings_of(kind).attention != "none")
 
-    entry = Mechanism(Toy, sizes=("window",), label="toy attention")
-    monkeypatch.setattr(Mechanism, "name", property(lambda self: "toy" if self is entry else "other"))
-    monkeypatch.setattr("structattn.settings.mechanisms.MECHANISMS", {"toy": entry})
-    monkeypatch.setattr("structattn.settings.layers.MECHANISMS", {"toy": entry})
-    assert layers_from_short("2xtoy-5") == [{"attention": "toy", "window": 5}] * 2
-    assert describe_mechanism(Toy(window=5)) == "toy attention 5"
+
+@pytest.mark.parametrize("kind", members_of(RecurrentStackSettings))
+def test_recurrent_stacks_are_built(kind):
+    assert isinstance(build_recurrent_stack(settings_of(kind)), RecurrentStack)
+
+
+@pytest.mark.parametrize("name", POSITIONS)
+def test_positions_are_built(name):
+    model = MODEL.model_copy(update={"positions": POSITIONS[name].settings(kind=name)})
+    built = [added_positions(model), score_positions(model, 3, 2)]
+    assert [each is not None for each in built] == [
+        name in ("sinusoidal", "learned"),
+        name in ("relative", "rotary", "alibi"),
+    ]
+
+
+def test_where_mechanisms_can_be_used():
+    assert [literal for literal, entry in MECHANISMS.items() if not (entry.layer or entry.self_attention)] == [
+        "stratified"
+    ]
+    assert [literal for literal, entry in MECHANISMS.items() if entry.added_stack] == [
+        "superposition", "nondeterministic", "stack_pointer",
+    ]  # fmt: skip

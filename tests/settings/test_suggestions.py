@@ -68,7 +68,7 @@ def test_the_fields_of_the_group_are_listed():
         "[expected one of betas, epsilon, kind, learning_rate, weight_decay]"
     )
     assert "momentum" in error_of({**TREE, "training": {"optimizer": {"kind": "sgd", "lr": 0.1}}})
-    assert "[expected one of data, evaluation, model, seed, task, training]" in error_of({**TREE, "xyzzy": 1})
+    assert "[expected one of data, evaluation, model, plugins, seed, task, training]" in error_of({**TREE, "xyzzy": 1})
     layer = error_of({**TREE, "model": {"layers": [{"attention": "superposition", "xyzzy": 1}]}})
     assert "stack_embedding_size" in layer
     assert "num_states" not in layer

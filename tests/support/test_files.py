@@ -39,6 +39,28 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypat
     assert list(tmp_path.iterdir()) == [target]
 
 
+WRITER = """
+import os, signal, sys
+from pathlib import Path
+from structattn.support.files import write_atomically
+os.fsync = lambda descriptor: (print("writing", flush=True), sys.stdin.read(), os.kill(os.getpid(), signal.SIGKILL))
+write_atomically(Path(sys.argv[1]), "half")
+"""
+
+
+def test_what_a_killed_writer_left_is_removed_and_what_another_is_writing_is_not(tmp_path):
+    target = tmp_path / "scores [1].json"
+    command = [sys.executable, "-c", WRITER, str(target)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer:
+        assert writer.stdout.readline() == b"writing\n"
+        write_atomically(target, "one")
+        assert target.read_text() == "one"
+        assert len(list(tmp_path.iterdir())) == 2
+    write_atomically(target, "two")
+    assert target.read_text() == "two"
+    assert list(tmp_path.iterdir()) == [target]
+
+
 def test_links_are_followed(tmp_path):
     (tmp_path / "file").write_text("old")
     (tmp_path / "link").symlink_to("file")
@@ -120,6 +142,14 @@ def test_the_folder_of_a_living_process_is_not_removed(tmp_path):
         assert (first / "first").exists()
         shutil.rmtree(tmp_path / "prepared")
     assert [path.name for path in (tmp_path / "prepared").iterdir()] == ["first"]
+
+
+def test_a_complete_folder_keeps_no_lock_of_the_killed_process_that_wrote_it(tmp_path):
+    (tmp_path / "prepared").mkdir()
+    (tmp_path / "prepared" / "header.json").touch()
+    (tmp_path / ".prepared.0123abcd.incomplete.lock").touch()
+    assert not is_empty_folder(tmp_path / "prepared")
+    assert [path.name for path in tmp_path.iterdir()] == ["prepared"]
 
 
 def test_a_failed_write_names_the_file(tmp_path, monkeypatch):

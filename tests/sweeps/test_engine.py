@@ -8,7 +8,7 @@ import threading
 import time
 from collections import deque
 from dataclasses import replace
-from multiprocessing import forkserver
+from multiprocessing import Pipe, forkserver
 
 import pytest
 import torch
@@ -229,3 +229,12 @@ def test_a_job_ignores_the_variables_of_torchrun(jobs, monkeypatch):
     for name, value in {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}.items():
         monkeypatch.setenv(name, value)
     assert run_job(jobs[0]) == JobResult("done")
+
+
+def test_a_worker_whose_parent_was_killed_ends_without_a_traceback(jobs, monkeypatch):
+    monkeypatch.setattr(engines, "run_job", lambda job: JobResult("done", ""))
+    monkeypatch.setattr(engines, "stop_with_parent", lambda: None)
+    receiver, sender = Pipe(duplex=False)
+    receiver.close()
+    engines._run_and_send(jobs[0], sender)
+    sender.close()

@@ -8,7 +8,7 @@ from structattn.explorer.recording_files import read_recording
 from structattn.explorer.run_analysis import analyze
 from structattn.loading.description import describe_model
 from structattn.loading.evaluate import evaluate
-from structattn.loading.records import ACTION_NAMES
+from structattn.loading.records import action_names
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import SettingsError
 from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
@@ -55,7 +55,7 @@ def test_a_run_on_a_formal_language(language, tmp_path, name):
     found = [record.mechanism for record in example.records]
     assert found == ([name.split(": ")[1].split()[0]] if ": " in name else [])
     for record in example.records:
-        assert record.actions.shape == (len(record.tokens), len(ACTION_NAMES[record.mechanism]))
+        assert record.actions.shape == (len(record.tokens), len(action_names(record.mechanism)))
 
 
 @pytest.mark.parametrize("task", ["masked_transduction", "autoregressive_transduction"])

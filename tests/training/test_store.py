@@ -216,3 +216,10 @@ def test_serializing_without_memory_is_an_error_that_can_be_caught():
         finally:
             os._exit(status)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_cleaning_removes_the_lock_of_a_complete_checkpoint(trained):
+    lock = trained.store.folder / ".5.0123abcd.incomplete.lock"
+    lock.touch()
+    trained.store.clean()
+    assert not lock.exists()

@@ -12,7 +12,7 @@ from structattn.metrics.statistics import SampleStatistics, sample_statistics
 from structattn.report.page import MISSING, flattened, nats, percent, points
 from structattn.report.runs import Run, read_run
 from structattn.report.tables import Column
-from structattn.settings.sweep import load_sweep
+from structattn.settings.sweep import read_sweep
 from structattn.support.errors import UsageError
 from structattn.sweeps.results import is_sweep, read_sweep_results
 from structattn.sweeps.worker import SweepFolder
@@ -94,7 +94,7 @@ def compare_groups(paths: Sequence[Path], by: str | None, base: str | None, spli
 
 
 def _of_sweep(folder: Path, by: str | None, split: str) -> Iterator[_Trained]:
-    sweep = load_sweep(SweepFolder(folder).settings)
+    sweep = read_sweep(SweepFolder(folder).settings)
     if by is not None and by not in sweep.grid:
         raise UsageError(f"--by {by}: the sweep has no such axis; expected one of {', '.join(sweep.grid)}")
     ended = read_sweep_results(sweep, folder).ended

@@ -1,8 +1,8 @@
-"""``structattn doctor``: show the environment and check the operators."""
+"""``structattn doctor``: show the environment and check the operators, or the mechanisms of plugins."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,15 +10,29 @@ from structattn.cli.options import Json
 from structattn.cli.output import print_json
 
 if TYPE_CHECKING:
+    from structattn.cli.contract_check import Verdict
     from structattn.cli.self_check import Outcome
 
 
-def doctor(json: Json = False) -> None:
+def doctor(
+    plugins: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[FILE.py]...", help="Plugins whose mechanisms are checked instead."),
+    ] = None,
+    json: Json = False,
+) -> None:
     """Show versions, kernels, hardware and fast precisions, and check every implementation against its reference.
+
+    With plugins, check that their mechanisms do what an attention layer must: whole sequences equal single steps,
+    nothing depends on later positions, padding or other sequences, and so on.
 
     Examples:
         structattn doctor
+        structattn doctor decay.py
     """
+    if plugins:
+        _check(plugins, json)
+        return
     from structattn.cli.self_check import all_outcomes
 
     outcomes, failed = all_outcomes(), "structattn: an implementation does not match its reference; please report this"
@@ -30,6 +44,31 @@ def doctor(json: Json = False) -> None:
     if any(outcome.wrong for outcome in outcomes):
         typer.echo(failed, err=True)
         raise typer.Exit(1)
+
+
+def _check(plugins: Sequence[str], json: bool) -> None:
+    from structattn.cli.contract_check import verdicts_on
+
+    verdicts = verdicts_on(plugins)
+    if json:
+        print_json([asdict(verdict) for verdict in verdicts])
+    else:
+        _print_verdicts(verdicts)
+    if broken := sum(bool(verdict.problem) for verdict in verdicts):
+        typer.echo(f"structattn: {broken} of {len(verdicts)} checks fail", err=True)
+        raise typer.Exit(1)
+
+
+def _print_verdicts(verdicts: "Sequence[Verdict]") -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table("mechanism", "what it must do", "found")
+    for each in verdicts:
+        found = Text(each.problem, style="red") if each.problem else Text("yes")
+        table.add_row(each.mechanism, Text(each.rule), found)
+    Console().print(table)
 
 
 def _print(outcomes: "Sequence[Outcome]") -> None:

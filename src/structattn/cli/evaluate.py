@@ -16,12 +16,14 @@ if TYPE_CHECKING:
     from structattn.loading.trained_run import TrainedRun
     from structattn.tasks.chunking.evaluate import StreamScores
     from structattn.tasks.chunking.metrics import TaggingScores
+    from structattn.tasks.language_modeling.sentences import SentenceScorer
     from structattn.tasks.parsing.evaluate import ParsingScores
     from structattn.tasks.scores import SplitScores
+    from structattn.tasks.syntaxgym.evaluate import SuiteScores
     from structattn.tasks.translation.contrastive import ContrastiveScores
 
 Scores = TypeVar("Scores")
-Suite = Literal["blimp", "contrast", "chunking", "trees"]
+Suite = Literal["blimp", "contrast", "chunking", "syntaxgym", "trees"]
 Marks = Literal["auto", "attached", "separate"]
 
 
@@ -39,8 +41,8 @@ def evaluate(
     marks: Annotated[
         Marks | None,
         typer.Option(
-            help="blimp: punctuation marks and contractions attached to words or separate.  [default: auto, as most "
-            "full stops of the training data are]"
+            help="blimp, syntaxgym: punctuation marks and contractions attached to words or separate.  [default: auto, "
+            "as most full stops of the training data are]"
         ),
     ] = None,
     per_token: Annotated[
@@ -51,11 +53,12 @@ def evaluate(
     """Score runs on held-out data; write scores/, analyses/ and records/ to each run folder.
 
     Suites are stored in analyses/ and appear in reports, too. blimp, of language models: is the acceptable sentence of
-    a minimal pair more likely (*.jsonl, *.jsonl.gz, or a folder of them)? contrast, of translation models: is the
-    reference more likely than the same with an error (LingEval97 JSON, or a folder with src.*, tgt.correct.* and
-    tgt.incorrect.*, or of such folders)? chunking: what does a linear layer find in the frozen top layer, of each
-    stream (a folder with train.txt and test.txt of CoNLL-2000)? trees, of parsers: brackets as evalb scores them,
-    beside right- and left-branching trees (a file of bracketed trees).
+    a minimal pair more likely (BLiMP's *.jsonl, a table as of MultiBLiMP or BLiMP-NL, or a folder of them)? contrast,
+    of translation models: is the reference more likely than the same with an error (LingEval97 JSON, or a folder with
+    src.*, tgt.correct.* and tgt.incorrect.*, or of such folders)? syntaxgym, of language models: do predictions about
+    the surprisals of regions hold (a suite in JSON, or a folder of suites)? chunking: what does a linear layer find in
+    the frozen top layer, of each stream (a folder with train.txt and test.txt of CoNLL-2000)? trees, of parsers:
+    brackets as evalb scores them, beside right- and left-branching trees (a file of bracketed trees).
 
     Examples:
         structattn evaluate runs/stack runs/plain
@@ -73,6 +76,8 @@ def evaluate(
         raise UsageError(f"--suite {suite} needs --file, the file or folder of the suite")
     if suite == "blimp":
         _blimp(runs, file, marks or "auto", json)
+    elif suite == "syntaxgym":
+        _syntaxgym(runs, file, marks or "auto", json)
     elif suite == "contrast":
         _contrast(runs, file, per_token, json)
     elif suite == "chunking":
@@ -81,14 +86,15 @@ def evaluate(
         _trees(runs, file, json)
 
 
-_SUITE_OF = {"file": None, "marks": "blimp", "per-token": "contrast"}  # None: any
+_SUITES_OF: Mapping[str, tuple[Suite, ...]] = {"marks": ("blimp", "syntaxgym"), "per-token": ("contrast",)}
+"""The suites that options are for, if not for all."""
 
 
 def _require_fitting_options(suite: Suite | None, given: Mapping[str, object]) -> None:
     for name, value in given.items():
-        wanted = _SUITE_OF[name]
-        if value and (suite is None or wanted not in (None, suite)):
-            raise UsageError(f"--{name} is for --suite{'' if wanted is None else f' {wanted}'}")
+        wanted = _SUITES_OF.get(name, ())
+        if value and (suite is None or suite not in (wanted or (suite,))):
+            raise UsageError(f"--{name} is for --suite {' or '.join(wanted)}".rstrip())
 
 
 def _require_stored_settings(runs: Sequence[str]) -> None:
@@ -238,33 +244,76 @@ def _print_trees(results: "Sequence[tuple[Path, ParsingScores]]") -> None:
 
 
 def _blimp(runs: Sequence[str], file: Path, marks: Marks, json: bool) -> None:
-    """Score minimal pairs, in lower case for a vocabulary without upper-case letters."""
-    from structattn.tasks.minimal_pairs.data import SentenceScorer, WrittenForm, read_minimal_pairs
+    """Score minimal pairs."""
+    from structattn.tasks.minimal_pairs.data import read_minimal_pairs, suite_name
     from structattn.tasks.minimal_pairs.evaluate import blimp_scores, write_blimp
     from structattn.text.reading import Notices
 
     pairs = read_minimal_pairs(file, Notices())
-    separate = None if marks == "auto" else marks == "separate"
+    name = suite_name(file, pairs)
 
     def score(run: "TrainedRun") -> Mapping[str, Any]:
-        form = WrittenForm.of_corpus(run.prepared.beginning(), run.prepared.vocabulary.symbols, separate)
-        scorer = SentenceScorer(run, form)
-        scores = blimp_scores(scorer, pairs)
+        scorer = _sentence_scorer(run, marks)
+        scores = blimp_scores(scorer, pairs, name)
         write_blimp(scorer, scores)
         return asdict(scores)
 
     _score_runs(runs, score, _print_pairs, json)
 
 
+def _sentence_scorer(run: "TrainedRun", marks: Marks) -> "SentenceScorer":
+    """Return a scorer of sentences as the run's data write them, in lower case if its vocabulary has no upper case."""
+    from structattn.tasks.language_modeling.sentences import SentenceScorer, WrittenForm
+
+    separate = None if marks == "auto" else marks == "separate"
+    form = WrittenForm.of_corpus(run.prepared.beginning(), run.prepared.vocabulary.symbols, separate)
+    return SentenceScorer(run, form)
+
+
+def _syntaxgym(runs: Sequence[str], file: Path, marks: Marks, json: bool) -> None:
+    """Score suites of predictions about surprisals."""
+    from structattn.tasks.syntaxgym.data import read_suites
+    from structattn.tasks.syntaxgym.evaluate import suite_scores, write_suite
+
+    suites = read_suites(file)
+
+    def score(run: "TrainedRun") -> "list[SuiteScores]":
+        scorer, results = _sentence_scorer(run, marks), []
+        for suite in suites:
+            results.append(suite_scores(scorer, suite))
+            write_suite(scorer, suite, results[-1])
+        return results
+
+    _score_runs(runs, score, _print_suites, json)
+
+
+def _print_suites(results: "Sequence[tuple[Path, Sequence[SuiteScores]]]") -> None:
+    """Print one row for each prediction of each suite, one column for each run."""
+    from structattn.tasks.syntaxgym.report import written
+
+    caption = (
+        "Percent of the items of which a prediction holds, with 95 % interval; all: all predictions. In brackets: "
+        "share of the items without <unk>, and percent of those, where some have <unk>."
+    )
+    table = numbers_table(["prediction"], ["items", *(folder.name for folder, _ in results)], caption)
+    for of_runs in zip(*(suites for _, suites in results), strict=True):
+        table.add_row(literal(of_runs[0].name), style="bold")
+        for rows in zip(*((each.overall, *each.predictions) for each in of_runs), strict=True):
+            accuracies = [written(asdict(each)) for each in rows]
+            table.add_row(literal(f"  {rows[0].formula}"), str(rows[0].items.trials), *accuracies)
+    print_table(table)
+
+
 def _print_pairs(results: Sequence[tuple[Path, Mapping[str, Any]]]) -> None:
     """Print the groups of paradigms beside published accuracies, then the paradigms."""
-    from structattn.tasks.minimal_pairs.report import PUBLISHED, paradigm_rows, summary_rows
+    from structattn.tasks.minimal_pairs.report import paradigm_rows, summary_rows, systems_of
 
     names, of_runs = [folder.name for folder, _ in results], [scores for _, scores in results]
-    published = "Published: Warstadt et al. (2020), table 3, corrected."
-    groups = numbers_table(["group"], [*names, *PUBLISHED], published, padding=0)
+    systems = systems_of(of_runs[0]["name"])
+    published = "Published: Warstadt et al. (2020), table 3, corrected." if systems else None
+    groups = numbers_table(["group"], [*names, *systems], published, padding=0)
     for row in summary_rows(of_runs):
-        others = [f"{row.published[system]:.1f}" if system in row.published else "" for system in PUBLISHED]
+        others = [f"{row.published[system]:.1f}" if system in row.published else "" for system in systems]
         groups.add_row(literal(row.name), *(_written(each, {}) for each in row.runs), *others)
     paradigms = numbers_table(["paradigm"], names, _PAIRS_CAPTION, padding=0)
     for phenomenon, rows in paradigm_rows(of_runs).items():

@@ -38,7 +38,11 @@ def explore(
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="The page.  [default: explorer.html]")
     ] = None,
     save: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the recording of one run as JSON, in place of a page.")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write the recording of one run as JSON, or arrays of NumPy to .npz, in place of a page.",
+        ),
     ] = None,
     example: Annotated[
         list[int] | None,
@@ -81,6 +85,7 @@ def explore(
     """
     from structattn.explorer.page import write_explorer
     from structattn.explorer.recording import record
+    from structattn.explorer.recording_archive import write_archive
     from structattn.explorer.recording_files import read_recording_json, recording_to_json, write_recording
     from structattn.support.files import create_folder
 
@@ -108,7 +113,8 @@ def explore(
     written = save or output or Path("explorer.html")
     create_folder(written.parent)
     if save is not None:
-        write_recording(save, recorded[paths[0]])
+        write = write_archive if save.suffix == ".npz" else write_recording
+        write(save, recorded[paths[0]])
     else:
         recordings = [
             recording_to_json(recorded[path]) if path in runs else read_recording_json(path) for path in paths

@@ -113,6 +113,7 @@ def _summary(inspection: "Inspection") -> dict[str, str]:
         "time": "unknown" if inspection.seconds is None else f"{inspection.seconds:,.0f} s on {inspection.device}",
         "checkpoints": ", ".join(map(str, inspection.checkpoints)) or "none",
         "version": inspection.version,
+        **{f"plugin {each['name']}": f"SHA-256 {each['sha256']}" for each in inspection.plugins},
     }
 
 

@@ -4,7 +4,7 @@ import json as json_format
 import sys
 from collections.abc import Mapping
 from inspect import getdoc
-from typing import Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -12,14 +12,25 @@ from structattn.cli.options import Json
 from structattn.cli.output import print_json
 from structattn.support.errors import UsageError
 
+if TYPE_CHECKING:
+    from structattn.support.plugins import Plugin
+
 SettingsKind = Literal["run", "sweep"]
 
 
 def _discriminated(union: Any, field: str) -> dict[str, str]:
     """Return the kinds of a union of settings, each with the first line of its docstring."""
-    from structattn.settings.base import literal_of
+    from structattn.settings.base import literal_of, members_of
 
-    return {literal_of(member, field): _first_line(member) for member in get_args(get_args(union)[0])}
+    return {literal_of(member, field): _first_line(member) for member in members_of(union)}
+
+
+def _with_origin(names: Mapping[str, str], plugins: "Mapping[str, Plugin]") -> dict[str, str]:
+    """Add the plugin, and where it lies, to the description of what it has registered."""
+    return {
+        name: f"{line} ({plugins[name].path or plugins[name].name})".lstrip() if name in plugins else line
+        for name, line in names.items()
+    }
 
 
 def _first_line(documented: object) -> str:
@@ -28,8 +39,9 @@ def _first_line(documented: object) -> str:
 
 def choices() -> dict[str, Mapping[str, str]]:
     """Return all names that settings and commands accept: heading -> name -> description."""
-    from structattn.settings.embeddings import Positions
+    from structattn.settings.embeddings import POSITIONS, PositionSettings
     from structattn.settings.layers import AddedStack, CrossAttention, Layer
+    from structattn.settings.mechanisms import MECHANISMS
     from structattn.settings.models import ModelSettings
     from structattn.settings.optimizers import Optimizer, Schedule
     from structattn.settings.recipes import recipes
@@ -39,20 +51,29 @@ def choices() -> dict[str, Mapping[str, str]]:
     from structattn.tasks.formal_languages.registry import FORMAL_LANGUAGES
     from structattn.tasks.transductions.registry import TRANSDUCTIONS
 
+    def mechanisms(union: Any) -> dict[str, str]:
+        return _with_origin(_discriminated(union, "attention"), MECHANISMS.plugins)
+
+    transductions = {task.name: task.description for task in TRANSDUCTIONS.values()}
     return {
         "models (model.kind)": _discriminated(ModelSettings, "kind"),
-        "mechanisms (model.layers)": _discriminated(Layer, "attention"),
-        "stacks added to a layer (stack in model.layers)": _discriminated(AddedStack, "attention"),
-        "cross-attention (model.decoder.cross_attention)": _discriminated(CrossAttention, "attention"),
-        "stacks of recurrent models (model.stack)": _discriminated(RecurrentStackSettings, "attention"),
-        "positions (model.positions)": _discriminated(Positions, "kind"),
-        "tasks (task)": TASK_DESCRIPTIONS,
+        "mechanisms (model.layers)": mechanisms(Layer),
+        "stacks added to a layer (stack in model.layers)": mechanisms(AddedStack),
+        "cross-attention (model.decoder.cross_attention)": mechanisms(CrossAttention),
+        "stacks of recurrent models (model.stack)": mechanisms(RecurrentStackSettings),
+        "positions (model.positions)": _with_origin(_discriminated(PositionSettings, "kind"), POSITIONS.plugins),
+        "tasks (task)": _with_origin(TASK_DESCRIPTIONS, TASK_DESCRIPTIONS.plugins),
         "batches (training.batches.kind)": _discriminated(Batches, "kind"),
         "optimizers (training.optimizer.kind)": _discriminated(Optimizer, "kind"),
         "schedules (training.schedule.kind)": _discriminated(Schedule, "kind"),
-        "formal languages (prepare formal-language)": FORMAL_LANGUAGES,
+        "formal languages (prepare formal-language)": {
+            **_with_origin(FORMAL_LANGUAGES, FORMAL_LANGUAGES.plugins),
+            "FILE.cfg": "your own grammar, such as S -> a S b [0.4] | a b [0.6]",
+            "FILE.fsa": "your own finite automaton, with a line such as q0 a q1 [0.5] for each transition",
+            "FILE.regex": "your own regular expression, such as (a b)* c",
+        },
         "transductions (prepare transduction)": {
-            **{task.name: task.description for task in TRANSDUCTIONS.values()},
+            **_with_origin(transductions, TRANSDUCTIONS.plugins),
             "recognise:LANGUAGE:EDITS": "whether a string is in a formal language; negative examples have EDITS edits",
             "complete:LANGUAGE": "how a string continues after its first word",
         },

@@ -1,5 +1,6 @@
 """What commands share: their help, options, runs with overrides, and lines of standard input."""
 
+import functools
 import inspect
 import os
 import re
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from structattn.support.errors import UsageError
+from structattn.support.plugins import load_plugin
 
 if TYPE_CHECKING:
     import torch
@@ -48,6 +50,14 @@ TopP = Annotated[
     float | None,
     typer.Option(min=0, max=1, metavar="P", help="Sample from the fewest likeliest tokens of probability P."),
 ]
+Plugin = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="FILE.py",
+        show_default=False,
+        help="File that registers mechanisms, tasks or languages, or name of an installed plugin; repeatable.",
+    ),
+]
 BatchSize = Annotated[int, typer.Option(min=1, metavar="N", help="Number of texts computed at once.")]
 
 STANDARD_INPUT = Path("standard input")
@@ -63,7 +73,24 @@ def add_command(app: typer.Typer, name: str, command: Callable[..., Any]) -> Non
     text, _, examples = (inspect.getdoc(command) or "").partition("Examples:\n")
     paragraphs = "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
     epilog = f"\b\nExamples:\n{textwrap.indent(textwrap.dedent(examples).rstrip(), '  ')}" if examples else None
-    app.command(name, help=paragraphs, epilog=epilog)(command)
+    app.command(name, help=paragraphs, epilog=epilog)(_with_plugins(command))
+
+
+def _with_plugins(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the command with the option ``--plugin``: its plugins are loaded first."""
+
+    @functools.wraps(command)
+    def run(*, plugin: list[str] | None, **arguments: Any) -> Any:
+        for each in plugin or ():
+            load_plugin(each)
+        return command(**arguments)
+
+    signature = inspect.signature(command)
+    option = inspect.Parameter("plugin", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Plugin)
+    parameters = [*signature.parameters.values(), option]
+    vars(run)["__signature__"] = signature.replace(parameters=parameters)
+    run.__annotations__ = {**command.__annotations__, "plugin": Plugin}
+    return run
 
 
 def split_overrides(words: Sequence[str]) -> tuple[list[Path], list[str]]:

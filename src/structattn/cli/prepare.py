@@ -30,6 +30,10 @@ TrainLengths = Annotated[
 TestLengths = Annotated[
     tuple[int, int], typer.Option(metavar="MIN MAX", help="Minimal and maximal length of test strings.")
 ]
+PiecesOfText = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="N", help="Merges (bpe) or pieces to learn.  [default: one for each 100 words]"),
+]
 Pieces = Annotated[int, typer.Option(min=1, metavar="N", help="Merges (bpe) or pieces (sentencepiece) to learn.")]
 Threshold = Annotated[
     int, typer.Option(min=0, metavar="N", help="Words seen less often become <unk>, such subwords are split.")
@@ -48,7 +52,13 @@ Lowercase = Annotated[bool, typer.Option("--lowercase", help="Convert text to lo
 
 
 def formal_language(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the language; see `structattn list`.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME_OR_FILE",
+            help="A language of `structattn list`, or a file: grammar .cfg, automaton .fsa, expression .regex.",
+        ),
+    ],
     *,
     output: Output,
     variant: Annotated[
@@ -70,6 +80,7 @@ def formal_language(
     Examples:
         structattn prepare formal-language dyck -o data/dyck
         structattn prepare formal-language dyck --train-lengths 10 30 -o data/short
+        structattn prepare formal-language grammar.cfg -o data/mine
     """
     from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
 
@@ -78,6 +89,7 @@ def formal_language(
     )
     prepare_formal_language(output, name, variant, seed=seed, sizes=sizes)
     print_summary(output)
+    print_language(output)
 
 
 def transduction(
@@ -154,10 +166,7 @@ def text(
     max_symbols: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Keep only the most frequent symbols.")
     ] = None,
-    vocabulary_size: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="Merges (bpe) or pieces to learn.  [default: one for each 100 words]"),
-    ] = None,
+    vocabulary_size: PiecesOfText = None,
     marker: BoundaryMarker = "end",
     unknown_classes: Annotated[
         bool, typer.Option("--unknown-classes", help="Words seen once become classes, such as UNK-LC-ing.")
@@ -224,7 +233,7 @@ def parallel(
     test_tsv: Annotated[Path | None, typer.Option(metavar="FILE", help="The same, test.")] = None,
     level: TokenLevel = "bpe",
     joint: Annotated[bool, typer.Option(help="One vocabulary for both sides.")] = True,
-    vocabulary_size: Pieces = 32_000,
+    vocabulary_size: PiecesOfText = None,
     vocabulary_threshold: Threshold = 0,
     marker: BoundaryMarker = "end",
     nfkc: Annotated[bool, typer.Option(help="Normalize text to Unicode NFKC.")] = True,
@@ -337,6 +346,16 @@ def print_summary(folder: Path) -> None:
     console.print(
         f"[bold]{escape(escape_control_characters(str(folder)))}[/]: {prepared.kind}, {_symbols(prepared)}; {splits}"
     )
+
+
+def print_language(folder: Path) -> None:
+    """Print what the header of a prepared folder says of a language from a file."""
+    from structattn.support.environment import escape_control_characters
+    from structattn.tasks.formal_languages.summary import SUMMARY
+    from structattn.text.folders.header import read_header
+
+    for heading, sentence in read_header(folder)[0].extra.get(SUMMARY, {}).items():
+        typer.echo(f"  {heading:13}  {escape_control_characters(sentence)}")
 
 
 def _text(prepared: "PreparedFolder", name: str) -> str:

@@ -45,6 +45,10 @@ def translate(
             help="Precision of products; bf16 is for GPUs and CPUs with instructions for it, and changes translations."
         ),
     ] = "float32",
+    alignments: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write word alignments by cross-attention, as 0-0 1-2, one line for each."),
+    ] = None,
     json: JsonLines = False,
 ) -> None:
     """Translate lines from standard input to standard output.
@@ -54,15 +58,22 @@ def translate(
     hypotheses as --n-best. With --temperature, --top-k or --top-p, translations are sampled instead. If tokens mark
     beginnings of words, as those of SentencePiece do, or are characters, the last word of a prefix may be continued.
 
+    --alignments writes a line of pairs source-target for each translation: two words, counted from 0, are linked if a
+    token of the target word was predicted with the greatest weight on a token of the source word, in the last layer
+    with cross-attention, averaged over its heads.
+
     Examples:
         structattn translate runs/de-en < new.de
         structattn translate runs/de-en evaluation.beam_size=8 --n-best 5 < new.de
+        structattn translate runs/de-en --alignments new.align < new.de > new.en
     """
     from dataclasses import replace
 
     from structattn.decoding.sampling import seeded_sampling
     from structattn.support.errors import DataError, UsageError
+    from structattn.support.files import write_atomically
     from structattn.support.progress import progress
+    from structattn.tasks.translation.attended import pharaoh
     from structattn.tasks.translation.predict import Translation
     from structattn.tasks.translation.translators import make_translator
     from structattn.text.reading import Notices, read_lines
@@ -71,7 +82,7 @@ def translate(
     how = opened[0].settings.evaluation
     if "beam_size" not in changes:
         how = how.changed({"beam_size": max(n_best, how.beam_size)})
-    translator = make_translator(opened, how, precision)
+    translator = replace(make_translator(opened, how, precision), aligns=alignments is not None)
     sampling = seeded_sampling(temperature, top_k, top_p, seed)
     if sampling is not None:
         _require_no_search(changes)
@@ -85,18 +96,23 @@ def translate(
             return (translations[0].text if translations else "") + "\n"
         return "".join(f"{number}\t{each.score:.6f}\t{each.text}\n" for each in translations)
 
-    lines, done = standard_input_lines(), 0
+    lines, done, aligned = standard_input_lines(), 0, list[str]()
     beginnings = None if prefixes is None else (line.text for line in read_lines(prefixes, Notices()))
     paths = (STANDARD_INPUT, prefixes or STANDARD_INPUT)
     with progress("Translating", None, "lines") as advance:
         while chunk := list(islice(lines, LINES_AT_ONCE)):
             begun = None if beginnings is None else list(islice(beginnings, len(chunk)))
             translations = translator(chunk, n_best, advance, done + 1, begun, paths)
+            aligned += [
+                pharaoh(each.alignment) for found in translations for each in found if each.alignment is not None
+            ]
             print_results(
                 enumerate(translations, start=done + 1), json, as_text, lambda each: {"translations": each[1]}
             )
             sys.stdout.flush()
             done += len(chunk)
+    if alignments is not None:
+        write_atomically(alignments, "".join(f"{line}\n" for line in aligned))
     if prefixes is not None and beginnings is not None and next(beginnings, None) is not None:
         raise DataError(prefixes, f"has more lines than the {done} lines to translate", done + 1)
 

@@ -4,7 +4,7 @@
 - ``default_examples``: examples of a split with a suitable length.
 - ``record``: a ``Recording`` of chosen examples and texts, each a ``RecordedExample`` with all its records, contents of
   stacks and surprisals, and the ``RecordedBeamSearch`` that found a translation; ``write_recording`` and
-  ``read_recording`` keep it in a file.
+  ``read_recording`` keep it in a file, and ``write_archive`` writes its weights as arrays of NumPy.
 - ``TrainingRecorder``: records examples at each validation of a run in training.
 - ``HeadOff``, ``ForcedAction``: interventions, with which ``record`` computes.
 - ``neighbours_of``, ``tag_agreement``: the nearest words of a word, and how often neighbours share a part of speech.
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from structattn.explorer.interventions import ForcedAction, HeadOff
     from structattn.explorer.page import explorer_page, write_explorer
     from structattn.explorer.recording import RecordedExample, Recording, record
+    from structattn.explorer.recording_archive import write_archive
     from structattn.explorer.recording_files import read_recording, write_recording
     from structattn.explorer.run_analysis import TrainingRecorder, analyze, analyze_run
     from structattn.explorer.searched_text import RecordedBeamSearch, default_examples
@@ -44,6 +45,7 @@ __all__ = [
     "read_recording",
     "record",
     "tag_agreement",
+    "write_archive",
     "write_explorer",
     "write_recording",
 ]
@@ -67,6 +69,7 @@ __getattr__, __dir__ = lazy_exports(
         "read_recording": "structattn.explorer.recording_files",
         "record": "structattn.explorer.recording",
         "tag_agreement": "structattn.explorer.word_embeddings",
+        "write_archive": "structattn.explorer.recording_archive",
         "write_explorer": "structattn.explorer.page",
         "write_recording": "structattn.explorer.recording_files",
     },

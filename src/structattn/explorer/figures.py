@@ -11,7 +11,7 @@ from matplotlib.image import AxesImage
 
 from structattn.explorer.recording import RecordedExample
 from structattn.explorer.recording_files import RecordedRun
-from structattn.loading.records import ACTION_NAMES, Record
+from structattn.loading.records import Record, action_names
 from structattn.report.figure import Plot, alpha_colormap, figure_element, figure_style, file_name, new_figure
 from structattn.report.page import Markup, joined, tag, visible
 from structattn.report.style import INK, KEEP, MUTED, POP, PUSH, SOURCE, LineStyle
@@ -55,7 +55,7 @@ def _cells(axes: Axes, weights: Any, color: str, aspect: Literal["auto", "equal"
 
 def _draw_actions(axes: Axes, record: Record) -> None:
     """Draw one row per action, the first on top, each in its own colour; dots mark the most probable run."""
-    actions, names = record.actions, list(ACTION_NAMES[record.mechanism])
+    actions, names = record.actions, list(action_names(record.mechanism))
     assert actions is not None
     for row, color in enumerate(_ACTION_COLORS[: len(names)]):
         shown = np.full((len(names), len(actions)), np.nan)

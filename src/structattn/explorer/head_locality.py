@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from structattn.attention import Explanation
-from structattn.loading.records import ACTION_NAMES
+from structattn.loading.records import action_names
 from structattn.loading.trained_run import TrainedRun
 from structattn.models.encoder_decoder import EncoderDecoderExplanation
 from structattn.runs.store import write_analysis
@@ -147,7 +147,7 @@ def _attention_layers(model: EncoderDecoderExplanation) -> Iterator[tuple[Kind, 
     sides: tuple[tuple[Kind, Sequence[Explanation]], ...] = (("encoder", model.encoder), ("decoder", model.decoder))
     for side, layers in sides:
         for explanation in layers:
-            if explanation.mechanism not in ACTION_NAMES:
+            if not action_names(explanation.mechanism):
                 yield ("cross" if explanation.sublayer == "cross" else side), explanation
 
 

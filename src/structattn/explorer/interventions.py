@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from structattn.attention.projections import ConcatenatedHeads, OutputProjection
-from structattn.loading.records import ACTION_NAMES
+from structattn.loading.records import action_names
 from structattn.models import EncoderDecoder
 from structattn.models.layers import Layers
 from structattn.support.errors import UsageError
@@ -114,7 +114,7 @@ def _action_hooks(layer: nn.Module, forced: ForcedAction) -> list[Any]:
     action_logits: Callable[[int], Tensor] | None = getattr(layer, "action_logits", None)
     if action_logits is None:
         raise UsageError(f"{forced}: {type(layer).__name__} is not a stack")
-    names = ACTION_NAMES["nondeterministic" if hasattr(layer, "num_states") else "superposition"]
+    names = action_names("nondeterministic" if hasattr(layer, "num_states") else "superposition")
     if forced.action not in names:
         raise UsageError(f"{forced}: unknown action {forced.action!r}; expected one of {', '.join(names)}")
     others = [action_logits(index) for index, name in enumerate(names) if name != forced.action]

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, mod
 
 from structattn.explorer.recording import RecordedExample, Recording
 from structattn.explorer.searched_text import RecordedBeamSearch
-from structattn.loading.records import ACTION_NAMES, BOTTOM, Contents, Record
+from structattn.loading.records import BOTTOM, Contents, Record, action_names
 from structattn.report.runs import Run, json_files, named_folders, read_run
 from structattn.support.errors import DataError, UsageError
 from structattn.support.files import write_atomically
@@ -221,13 +221,13 @@ def _example_to_json(example: RecordedExample, arrays: list[str]) -> Json:
 def _record_to_json(record: Record, example: RecordedExample, arrays: list[str]) -> Json:
     queries = "source" if record.side == "encoder" else "tokens"
     keys = "source" if record.sublayer in _OVER_SOURCE else queries
-    names = ACTION_NAMES.get(record.mechanism)
+    names = action_names(record.mechanism)
     return {
         **_encoded(record, arrays, without=("tokens", "sources")),
         "queries": queries,
         "keys": keys,
         "bottom": len(record.sources) > len(getattr(example, keys)),
-        **({} if names is None else {"action_names": names}),
+        **({"action_names": names} if names else {}),
     }
 
 
@@ -269,7 +269,7 @@ def _record_of(shape: _Record, texts: Mapping[str, tuple[str, ...] | None]) -> R
     if shape.contents is not None:
         given["contents"] = _contents_of(shape.contents, time, size)
     record = Record(tokens, sources=sources, **given)
-    actions = 0 if record.actions is None else len(ACTION_NAMES[record.mechanism])
+    actions = 0 if record.actions is None else len(action_names(record.mechanism))
     shapes = {"weights": (time, size), "actions": (time, actions), "best_run": (time, 3), "truth": (time, size)}
     _require_shapes(record, shapes)
     return record

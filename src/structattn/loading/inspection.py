@@ -43,6 +43,7 @@ class Inspection:
             sequences and tokens of each split and the SHA-256 of each source.
         scores: split -> its main scores, as ``structattn evaluate`` stored them.
         device: of training.
+        plugins: name, version and SHA-256 of each plugin.
     """
 
     run: Path
@@ -61,6 +62,7 @@ class Inspection:
     data: dict[str, Any]
     scores: dict[str, dict[str, float]]
     device: str
+    plugins: list[dict[str, Any]]
 
 
 def inspect_run(run_dir: Path) -> Inspection:
@@ -90,6 +92,7 @@ def inspect_run(run_dir: Path) -> Inspection:
         data=_data(settings.data, card["data"]),
         scores={path.stem: _scores(path) for path in sorted((run_dir / "scores").glob("*.json"))},
         device=str(card["hardware"].get("device", "unknown")),
+        plugins=card.get("plugins", []),
     )
 
 

@@ -12,7 +12,11 @@ from structattn.support.shapes import Float, Int
 from structattn.tasks.loaded import Side
 
 BOTTOM = "(bottom)"
-ACTION_NAMES = {name: entry.actions for name, entry in MECHANISMS.items() if entry.actions}
+
+
+def action_names(mechanism: str) -> tuple[str, ...]:
+    """Return the names of the actions of a mechanism; none for what has no actions, or is no mechanism."""
+    return MECHANISMS[mechanism].actions if mechanism in MECHANISMS else ()
 
 
 @dataclass(frozen=True)

@@ -77,6 +77,8 @@ def _open(
         raise CheckpointError(
             f"{paths[0] / MODEL_NAME}: does not fit the model of {folder.settings}: {error}"
         ) from None
+    for change in folder.changed_plugins():
+        _logger.warning("%s: computes with another plugin than it was trained with: %s", run_dir, change)
     if settings.training.precision != "float32":
         _logger.info("%s: trained in %s, computes in float32", run_dir, settings.training.precision)
     updates, digests = tuple(map(update_of, paths)), tuple(map(_digest_of_weights, paths))

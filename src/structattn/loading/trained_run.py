@@ -238,6 +238,7 @@ class TrainedRun:
         seed: int = 1,
         batch_size: int = 64,
         precision: "Precision" = "float32",
+        alignments: bool = False,
         **evaluation: Any,
     ) -> "list[list[Translation]] | Iterator[list[Translation]]":
         """Translate lines, as ``structattn translate`` does: the best translation of each line first.
@@ -252,6 +253,7 @@ class TrainedRun:
             seed: of samples, which depend on it, the line and the number of the sample alone.
             batch_size: the number of lines that are translated at once; affects speed and memory only.
             precision: of products: "float32" for that of the weights, or "bf16", for devices with instructions for it.
+            alignments: whether to return the word alignment of each translation, by cross-attention.
             **evaluation: evaluation settings other than those of the run: ``search``, ``beam_size``,
                 ``length_penalty``, ``max_length_ratio``, ``max_length_offset``, ``max_length``, ``unknown_words``.
 
@@ -261,7 +263,7 @@ class TrainedRun:
         """
         require_counts(batch_size=batch_size)
         sampling = seeded_sampling(temperature, top_k, top_p, seed)
-        translator = make_line_translator(self, n, sampling, precision, batch_size, evaluation)
+        translator = make_line_translator(self, n, sampling, precision, batch_size, evaluation, aligns=alignments)
         return _listed(lines, in_chunks(lines, _of_texts(translator)))
 
     @overload

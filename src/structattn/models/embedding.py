@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from structattn.attention import Streams
-from structattn.attention.positions.absolute import LearnedPositions, SinusoidalPositions
+from structattn.attention.positions.absolute import SinusoidalPositions
 from structattn.operators.common.checks import require_lengths
 from structattn.operators.common.dropout import dropout
 from structattn.support.shapes import Float, Int
@@ -127,5 +127,5 @@ def class_logits(
 
 def max_positions(embedding: nn.Module) -> int | None:
     """Return the number of positions that an embedding supports; None: any."""
-    limits = [module.max_positions for module in embedding.modules() if isinstance(module, LearnedPositions)]
-    return min(limits, default=None)
+    limits = (getattr(module, "max_positions", None) for module in embedding.modules())
+    return min((limit for limit in limits if limit is not None), default=None)

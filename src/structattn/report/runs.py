@@ -132,11 +132,24 @@ class _MinimalPairAccuracy(Shape):
 
 
 class _Blimp(Shape):
+    name: str
     overall: _MinimalPairAccuracy
     fields: dict[str, _MinimalPairAccuracy]
     phenomena: dict[str, _MinimalPairAccuracy]
     paradigms: dict[str, _MinimalPairAccuracy]
     phenomenon_of: dict[str, str]
+
+
+class _PredictionAccuracy(Shape):
+    formula: str
+    items: _Proportion
+    known: _Proportion | None
+
+
+class _Syntaxgym(Shape):
+    name: str
+    overall: _PredictionAccuracy
+    predictions: Annotated[list[_PredictionAccuracy], Field(min_length=1)]
 
 
 class _Difference(Shape):
@@ -242,6 +255,7 @@ ANALYSIS_SHAPES: dict[str, type[Shape]] = {
     "likelihood_comparison": _LikelihoodComparison,
     "chunking": _Chunking,
     "parsing": _Parsing,
+    "syntaxgym": _Syntaxgym,
 }
 
 

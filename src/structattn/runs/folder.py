@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,10 @@ from structattn.runs.logs import last_event
 from structattn.runs.metadata import check_card
 from structattn.settings.evaluation import EvaluationSettings
 from structattn.settings.run import LIMITS, RunSettings, limits_of, parse_mapping, resolve_settings, with_limits
-from structattn.support.errors import CheckpointError, SettingsError, StructattnError
+from structattn.support.errors import CheckpointError, DataError, SettingsError, StructattnError, UsageError
 from structattn.support.files import write_atomically
 from structattn.support.json_files import read_json, write_json
+from structattn.support.plugins import require_loaded
 from structattn.support.reading import read_bytes
 
 _SETTINGS_DIGEST = b"# sha256: "
@@ -107,10 +109,33 @@ class RunFolder:
         """Read the settings and verify their digest.
 
         Raises:
-            SettingsError: the file cannot be read, has changed or is invalid.
+            SettingsError: the file cannot be read, has changed or is invalid, or needs a plugin that is not loaded.
         """
         source = str(self.settings)
-        return resolve_settings(parse_mapping(self.read_settings_text(), source), source=source)
+        tree = parse_mapping(self.read_settings_text(), source)
+        try:
+            return resolve_settings(tree, source=source)
+        except SettingsError:
+            with suppress(DataError):
+                self.changed_plugins()  # a missing one explains why a name is unknown
+            raise
+
+    def changed_plugins(self) -> list[str]:
+        """Describe each plugin of the run that has changed since it was started, with both digests.
+
+        Raises:
+            SettingsError: one is not loaded. What a run folder names is never executed.
+            DataError: the run card is damaged.
+        """
+        changes = []
+        for recorded in self.read_card().get("plugins", []) if self.card.exists() else []:
+            try:
+                now = require_loaded(recorded["name"], recorded).sha256
+            except UsageError as error:
+                raise SettingsError(f"{self.path}: {error}") from None
+            if now != recorded["sha256"]:
+                changes.append(f"{recorded['name']}: SHA-256 was {recorded['sha256']} and is now {now}")
+        return changes
 
     def write_settings(self, settings: RunSettings) -> None:
         """Write or replace the settings, followed by their digest in a comment."""

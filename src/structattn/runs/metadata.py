@@ -57,6 +57,12 @@ class _InitialWeights(Shape):
     sha256: str
 
 
+class _Plugin(Shape):
+    name: str
+    version: str | None
+    sha256: str | None
+
+
 class _Card(Shape):
     format_version: Literal[1]
     id: str | None = None
@@ -70,6 +76,7 @@ class _Card(Shape):
     pretrained: dict[str, str] | None = None
     tokenizer: dict[str, str] | None = None
     initial_weights: _InitialWeights | None = None
+    plugins: list[_Plugin] = Field(default=[])
     extensions: list[_Extension] = Field(default=[])
     environment: dict[str, Any]
     hardware: _Hardware

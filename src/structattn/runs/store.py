@@ -21,6 +21,7 @@ from structattn.support.errors import DataError, StructattnError
 from structattn.support.files import (
     create_folder,
     create_folder_unflushed,
+    remove_abandoned_folders,
     remove_file_unflushed,
     remove_folders,
     remove_leftover_folder,
@@ -111,6 +112,7 @@ class CheckpointStore:
     def clean(self) -> None:
         """Create the folder and remove the incomplete checkpoints of interrupted saves."""
         create_folder_unflushed(self.folder)  # its name is flushed with that of the event log
+        remove_abandoned_folders(self.folder)  # and the lock of one that was complete when its process was killed
         for path in self.folder.iterdir():
             if path.is_dir() and path.name.startswith(".") and not _CHECKPOINT.fullmatch(path.name):
                 remove_leftover_folder(path)

@@ -10,8 +10,10 @@
 - ``TwoStreamSettings``, ``TwoStreamEncoderDecoderSettings``: two-stream transformers.
 - ``LstmSettings``, ``ElmanSettings``: recurrent language models, optionally with a stack.
 - ``ModelSettings``: the union of these models.
-- ``LAYER_CLASSES``: name of the self-attention -> settings class of a transformer layer.
-- ``MECHANISMS``: name -> ``Mechanism``, the entry of an attention mechanism or stack.
+- ``MECHANISMS``: name -> ``Mechanism``, the entry of an attention mechanism or stack; ``Use``: a use of it that has
+  settings and a builder of its own.
+- ``POSITIONS``: name -> ``Positions``, the entry of positional encodings.
+- ``Settings``: the base class of all settings.
 """
 
 from typing import TYPE_CHECKING
@@ -19,9 +21,10 @@ from typing import TYPE_CHECKING
 from structattn.support.imports import lazy_exports
 
 if TYPE_CHECKING:
+    from structattn.settings.base import Settings
+    from structattn.settings.embeddings import POSITIONS, Positions
     from structattn.settings.evaluation import EvaluationSettings
-    from structattn.settings.layers import LAYER_CLASSES
-    from structattn.settings.mechanisms import MECHANISMS, Mechanism
+    from structattn.settings.mechanisms import MECHANISMS, Mechanism, Use
     from structattn.settings.models import ModelSettings
     from structattn.settings.recurrent import ElmanSettings, LstmSettings
     from structattn.settings.run import RunSettings, load_settings, resolve_settings
@@ -36,8 +39,8 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "LAYER_CLASSES",
     "MECHANISMS",
+    "POSITIONS",
     "Budget",
     "ElmanSettings",
     "EncoderDecoderSettings",
@@ -48,11 +51,14 @@ __all__ = [
     "MaskedLanguageModelSettings",
     "Mechanism",
     "ModelSettings",
+    "Positions",
     "RunSettings",
+    "Settings",
     "SweepSettings",
     "TrainingSettings",
     "TwoStreamEncoderDecoderSettings",
     "TwoStreamSettings",
+    "Use",
     "load_settings",
     "load_sweep",
     "resolve_settings",
@@ -61,8 +67,8 @@ __all__ = [
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
-        "LAYER_CLASSES": "structattn.settings.layers",
         "MECHANISMS": "structattn.settings.mechanisms",
+        "POSITIONS": "structattn.settings.embeddings",
         "Budget": "structattn.settings.training",
         "ElmanSettings": "structattn.settings.recurrent",
         "EncoderDecoderSettings": "structattn.settings.transformer",
@@ -73,11 +79,14 @@ __getattr__, __dir__ = lazy_exports(
         "MaskedLanguageModelSettings": "structattn.settings.transformer",
         "Mechanism": "structattn.settings.mechanisms",
         "ModelSettings": "structattn.settings.models",
+        "Positions": "structattn.settings.embeddings",
         "RunSettings": "structattn.settings.run",
+        "Settings": "structattn.settings.base",
         "SweepSettings": "structattn.settings.sweep",
         "TrainingSettings": "structattn.settings.training",
         "TwoStreamEncoderDecoderSettings": "structattn.settings.transformer",
         "TwoStreamSettings": "structattn.settings.transformer",
+        "Use": "structattn.settings.mechanisms",
         "load_settings": "structattn.settings.run",
         "load_sweep": "structattn.settings.sweep",
         "resolve_settings": "structattn.settings.run",

@@ -7,9 +7,23 @@ from difflib import get_close_matches
 from functools import cache
 from typing import Annotated, Any, Union, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, GetCoreSchemaHandler, Tag
-from pydantic_core import CoreSchema, ErrorDetails
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    Tag,
+    TypeAdapter,
+)
+from pydantic.fields import FieldInfo
+from pydantic_core import CoreSchema, ErrorDetails, PydanticKnownError
+from pydantic_core.core_schema import no_info_plain_validator_function
 
+from structattn.support.errors import UsageError
+from structattn.support.plugins import Registry
 from structattn.support.reading import MAX_INTEGER
 
 MAX_LAYERS = 1_000
@@ -57,25 +71,68 @@ class OneOf:
         field: the name of the field.
         default: the value that is assumed if the field is missing.
         from_text: converts text that stands for settings, such as ``of_kind``; None: no text is accepted.
+        registered: returns the classes, for those that plugins may add to; the annotated type is then their base class.
+            None: the classes are those of the annotated union.
     """
 
     field: str
     default: str
     from_text: Callable[[str], object] | None = None
+    registered: Callable[[], Iterable[type[Settings]]] | None = None
 
     def __get_pydantic_core_schema__(self, union: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Return pydantic's schema of the union."""
-        members = tuple(Annotated[each, Tag(literal_of(each, self.field))] for each in get_args(union))
-        tagged: Any = Annotated[Union[members], Discriminator(self._selected)]  # noqa: UP007 - made at run time
+        """Return pydantic's schema of the union, which looks for registered classes when it validates a value."""
+        if self.registered is None:
+            return handler.generate_schema(self.tagged(get_args(union)))
+        return no_info_plain_validator_function(lambda value: self._adapter().validate_python(value))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """Return the JSON schema of the union, with the classes that are registered now."""
+        return handler(schema if self.registered is None else self._adapter().core_schema)
+
+    def tagged(self, members: Iterable[type[Settings]]) -> Any:
+        """Return the union of classes as pydantic spells it."""
+        tags = tuple(Annotated[each, Tag(literal_of(each, self.field))] for each in members)
+        union: Any = Annotated[Union[tags], Discriminator(self._selected)]  # noqa: UP007 - made at run time
         if self.from_text is not None:
-            tagged = Annotated[tagged, BeforeValidator(self._converted, json_schema_input_type=tagged | str)]
-        return handler.generate_schema(tagged)
+            union = Annotated[union, BeforeValidator(self._converted, json_schema_input_type=union | str)]
+        return union
+
+    def _adapter(self) -> TypeAdapter[Any]:
+        assert self.registered is not None
+        return _adapter(self, tuple(self.registered()))
 
     def _selected(self, value: Any) -> Any:
         return value.get(self.field, self.default) if isinstance(value, dict) else getattr(value, self.field, None)
 
     def _converted(self, value: Any) -> Any:
         return self.from_text(value) if self.from_text is not None and isinstance(value, str) else value
+
+
+@cache
+def _adapter(one_of: OneOf, members: tuple[type[Settings], ...]) -> TypeAdapter[Any]:
+    return TypeAdapter(one_of.tagged(members))
+
+
+@dataclass(frozen=True)
+class NameIn:
+    """Marks text that is a name in a registry."""
+
+    registry: Registry[Any]
+
+    def __get_pydantic_core_schema__(self, text: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Return pydantic's schema of the names, which are looked up when a value is validated."""
+        return no_info_plain_validator_function(self._validated)
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """Return the JSON schema of the names that are registered now."""
+        return {"enum": list(self.registry), "type": "string"}
+
+    def _validated(self, value: Any) -> str:
+        if isinstance(value, str) and value in self.registry:
+            return value
+        *names, last = map(repr, self.registry)
+        raise PydanticKnownError("literal_error", {"expected": f"{', '.join(names)} or {last}"})
 
 
 def of_kind(name: str) -> dict[str, str]:
@@ -88,18 +145,32 @@ def literal_of(settings: type[BaseModel], field: str) -> str:
     return str(get_args(settings.model_fields[field].annotation)[0])
 
 
-def union_of(members: Iterable[type[Settings]], one_of: OneOf) -> Any:
-    """Return the union of settings classes that are known at run time only.
+def members_of(union: Any) -> tuple[type[Settings], ...]:
+    """Return the settings classes of a union that ``OneOf`` marks."""
+    members, one_of = get_args(union)
+    return get_args(members) if one_of.registered is None else tuple(one_of.registered())
 
-    Type checkers see Any and need an alias where they should know more.
+
+def registered_name(settings: type[Settings], field: str) -> str:
+    """Return the name under which a settings class is registered, the literal of a field.
+
+    Raises:
+        UsageError: it has no such field.
     """
-    return Annotated[Union[tuple(members)], one_of]  # noqa: UP007 - made at run time
+    if not (isinstance(settings, type) and issubclass(settings, Settings)):
+        raise UsageError(f"{settings!r}: expected a subclass of structattn.settings.Settings")
+    annotation = settings.model_fields[field].annotation if field in settings.model_fields else None
+    names = get_args(annotation)
+    if len(names) != 1 or not isinstance(names[0], str):
+        raise UsageError(f'{settings.__name__}: has no field {field} with its name, as {field}: Literal["decay"]')
+    if not names[0].isidentifier():  # of which short forms such as 2.decay-4 consist
+        raise UsageError(f"{settings.__name__}: {field} is {names[0]!r}; expected letters, digits and underscores")
+    return names[0]
 
 
 _MAX_DEPTH = 8  # of nested settings
 
 
-@cache
 def _known_paths(settings: type[BaseModel]) -> frozenset[str]:
     """Return the dotted paths of all fields; ``*`` stands for the number of an item of a list."""
     return frozenset(_paths(settings, "", _MAX_DEPTH))
@@ -108,13 +179,20 @@ def _known_paths(settings: type[BaseModel]) -> frozenset[str]:
 def _paths(settings: type[BaseModel], prefix: str, depth: int) -> Iterator[str]:
     for name, field in settings.model_fields.items():
         yield prefix + name
-        for member, is_item in _members(field.annotation, False):
+        for member, is_item in _members_of_field(field):
             if depth:
                 yield from _paths(member, f"{prefix}{name}.{'*.' * is_item}", depth - 1)
 
 
+def _members_of_field(field: FieldInfo) -> Iterator[tuple[type[BaseModel], bool]]:
+    for annotation in (field.annotation, *field.metadata):
+        yield from _members(annotation, False)
+
+
 def _members(annotation: Any, is_item: bool) -> Iterator[tuple[type[BaseModel], bool]]:
     """Yield the settings classes of an annotation, and whether they are items of a list."""
+    if isinstance(annotation, OneOf) and annotation.registered is not None:
+        yield from ((member, is_item) for member in annotation.registered())
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation, is_item
     in_list = is_item or getattr(annotation, "__origin__", None) in (list, tuple)
@@ -144,8 +222,8 @@ def _fields_at(settings: type[BaseModel], location: Sequence[int | str]) -> set[
     groups = [settings]
     for part in location:
         if isinstance(part, str) and any(part in group.model_fields for group in groups):
-            annotations = [group.model_fields[part].annotation for group in groups if part in group.model_fields]
-            groups = [member for annotation in annotations for member, _ in _members(annotation, False)]
+            fields = [group.model_fields[part] for group in groups if part in group.model_fields]
+            groups = [member for field in fields for member, _ in _members_of_field(field)]
         elif named := [group for group in groups if part in _literals(group)]:
             groups = named
     return {name for group in groups for name in group.model_fields}

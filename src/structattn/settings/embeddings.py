@@ -1,10 +1,15 @@
 """Settings of word embeddings, positions and the decoder that spells unknown words."""
 
-from typing import Annotated, Literal
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, PositiveFloat
 
-from structattn.settings.base import NumLayers, OneOf, Settings, Size, of_kind
+from structattn.settings.base import NumLayers, OneOf, Settings, Size, literal_of, of_kind, registered_name
+from structattn.support.errors import UsageError
+from structattn.support.imports import lazy_function
+from structattn.support.plugins import Plugin, Registry, require_arguments
 
 
 class TableEmbedding(Settings):
@@ -122,15 +127,61 @@ class Alibi(Settings):
     )
 
 
-Positions = Annotated[
-    NoPositions | Sinusoidal | Learned | Relative | Rotary | Alibi, OneOf("kind", "sinusoidal", of_kind)
-]
+@dataclass(frozen=True)
+class Positions:
+    """Entry of positional encodings: their settings and what builds them.
+
+    Args:
+        settings: the settings class; its field ``kind`` is a literal, the name. A field ``max_positions`` is the
+            maximum sequence length.
+        added: d_model, settings -> module that is added to the embeddings: called with the first position and the
+            number of positions, it returns (positions, d_model).
+        scores: number of heads, size of a head, settings -> ``ScorePositions``, made for each layer.
+    """
+
+    settings: type[Settings]
+    added: Callable[[int, Any], Any] | None = None
+    scores: Callable[[int, int, Any], Any] | None = None
+
+    def register(self, plugin: Plugin) -> None:
+        """Add this to the positional encodings.
+
+        Raises:
+            UsageError: the name is taken or missing, or a builder is missing or takes other arguments.
+        """
+        name = registered_name(self.settings, "kind")
+        if self.added is None and self.scores is None:
+            raise UsageError(f"positions {name!r}: have no builder; expected added or scores")
+        require_arguments(f"positions {name!r}: added", self.added, "d_model", "settings")
+        require_arguments(f"positions {name!r}: scores", self.scores, "num_heads", "size", "settings")
+        POSITIONS.add(name, self, plugin)
+
+
+def _builder(name: str) -> Callable[..., Any]:
+    return lazy_function("structattn.models.builders.positions", name)
+
+
+_ENTRIES = (
+    Positions(NoPositions),
+    Positions(Sinusoidal, added=_builder("sinusoidal")),
+    Positions(Learned, added=_builder("learned")),
+    Positions(Relative, scores=_builder("relative")),
+    Positions(Rotary, scores=_builder("rotary")),
+    Positions(Alibi, scores=_builder("alibi")),
+)
+POSITIONS: Registry[Positions] = Registry("positions", {literal_of(each.settings, "kind"): each for each in _ENTRIES})
+
+
+def _kinds() -> list[type[Settings]]:
+    return [entry.settings for entry in POSITIONS.values()]
+
+
+PositionSettings = Annotated[Settings, OneOf("kind", "sinusoidal", of_kind, _kinds)]
 
 
 def max_positions(model: object) -> int | None:
     """Return the maximum sequence length of a model with learned positions; None for other models."""
-    learned = getattr(model, "positions", None)
-    holder = learned if isinstance(learned, Learned) else model
+    holder = getattr(model, "positions", model)
     maximum: int | None = getattr(holder, "max_positions", None)
     return maximum
 

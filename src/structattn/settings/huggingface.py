@@ -1,12 +1,13 @@
 """Settings of GPT-2 and RoBERTa, and of stacks that are inserted into models of transformers."""
 
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias, cast
 
 from pydantic import Field, TypeAdapter, create_model, model_validator
 
-from structattn.settings.base import NumLayers, OneOf, Probability, Settings, Size, union_of
+from structattn.settings.base import NumLayers, OneOf, Probability, Settings, Size
 from structattn.settings.layers import mechanism_from_short
 from structattn.settings.mechanisms import MECHANISMS, Mechanism, Nondeterministic, StackPointer, Superposition
 
@@ -52,6 +53,7 @@ _NAMED: Mapping[str, type[Settings]] = {
 }
 
 
+@cache
 def _stack_class(entry: Mechanism) -> type[Settings]:
     """Return the settings class of an added stack; one without a class above is given as a dict."""
     if entry.name in _NAMED:
@@ -60,13 +62,14 @@ def _stack_class(entry: Mechanism) -> type[Settings]:
     return cast(type[Settings], create_model(f"{entry.settings.__name__}Stack", __base__=bases, __module__=__name__))
 
 
+def _inserted_stacks() -> list[type[Settings]]:
+    return [_stack_class(entry) for entry in MECHANISMS.values() if entry.added_stack]
+
+
 if TYPE_CHECKING:
     InsertedStack: TypeAlias = Stack
 else:
-    InsertedStack = union_of(
-        (_stack_class(entry) for entry in MECHANISMS.values() if entry.added_stack),
-        OneOf("attention", "stack_pointer", mechanism_from_short),
-    )
+    InsertedStack = Annotated[Settings, OneOf("attention", "stack_pointer", mechanism_from_short, _inserted_stacks)]
 _STACK: TypeAdapter[Stack] = TypeAdapter(InsertedStack)
 
 

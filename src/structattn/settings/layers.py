@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Mapping
+from functools import cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, cast
+from typing import Annotated, Any, cast
 
 from pydantic import BeforeValidator, Field, create_model
 
-from structattn.settings.base import MAX_LAYERS, OneOf, Settings, did_you_mean, union_of
-from structattn.settings.mechanisms import MECHANISMS, Mechanism
+from structattn.settings.base import MAX_LAYERS, OneOf, Settings, did_you_mean
+from structattn.settings.mechanisms import MECHANISMS, Mechanism, Softmax
 
 _LETTERS: Mapping[str, str] = MappingProxyType(
     {"num_heads": "h", "stack_embedding_size": "m", "num_states": "Q", "stack_alphabet_size": "S"}
@@ -81,13 +82,11 @@ def _sizes(entry: Mechanism) -> list[tuple[str, ...]]:
     return [entry.sizes, *longer]
 
 
-if TYPE_CHECKING:
-    AddedStack: TypeAlias = Settings
-else:
-    AddedStack = union_of(
-        (entry.settings for entry in MECHANISMS.values() if entry.added_stack),
-        OneOf("attention", "stack_pointer", mechanism_from_short),
-    )
+def _added_stacks() -> list[type[Settings]]:
+    return [entry.settings for entry in MECHANISMS.values() if entry.added_stack]
+
+
+AddedStack = Annotated[Settings, OneOf("attention", "stack_pointer", mechanism_from_short, _added_stacks)]
 
 
 class LayerSettings(Settings):
@@ -100,30 +99,32 @@ class LayerSettings(Settings):
     )
 
 
-def _layer_class(entry: Mechanism) -> type[LayerSettings]:
+@cache
+def layer_class(settings: type[Settings]) -> type[LayerSettings]:
+    """Return the settings class of a layer, with the fields of its self-attention and of the layer."""
     created = create_model(
-        f"{entry.settings.__name__}Layer",
-        __base__=(LayerSettings, entry.settings),
-        __module__=__name__,
-        __doc__=entry.settings.__doc__,
+        f"{settings.__name__}Layer", __base__=(LayerSettings, settings), __module__=__name__, __doc__=settings.__doc__
     )
     return cast(type[LayerSettings], created)
 
 
-LAYER_CLASSES: Mapping[str, type[LayerSettings]] = MappingProxyType(
-    {entry.name: _layer_class(entry) for entry in MECHANISMS.values() if entry.self_attention}
-)
-"""Name of the self-attention -> settings class of the layer, with the fields of the mechanism and of the layer."""
-globals().update({each.__name__: each for each in LAYER_CLASSES.values()})  # pickle finds classes by module and name
+def _layers() -> list[type[LayerSettings]]:
+    return [layer_class(entry.settings) for entry in MECHANISMS.values() if entry.layer or entry.self_attention]
 
-if TYPE_CHECKING:
-    Layer: TypeAlias = LayerSettings
-    CrossAttention: TypeAlias = Settings
-else:
-    Layer = union_of(LAYER_CLASSES.values(), OneOf("attention", "softmax"))
-    CrossAttention = union_of(
-        (entry.cross_attention for entry in MECHANISMS.values() if entry.cross_attention), OneOf("attention", "softmax")
-    )
+
+def _cross_attention() -> list[type[Settings]]:
+    return [entry.cross_attention.settings for entry in MECHANISMS.values() if entry.cross_attention is not None]
+
+
+def __getattr__(name: str) -> type[LayerSettings]:
+    for each in _layers():  # pickle finds classes by module and name
+        if each.__name__ == name:
+            return each
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+Layer = Annotated[LayerSettings, OneOf("attention", "softmax", registered=_layers)]
+CrossAttention = Annotated[Settings, OneOf("attention", "softmax", registered=_cross_attention)]
 
 _LayerList = Annotated[tuple[Layer, ...], Field(min_length=1, max_length=MAX_LAYERS)]
 Layers = Annotated[
@@ -134,5 +135,6 @@ Layers = Annotated[
 _CrossList = Annotated[tuple[CrossAttention, ...], Field(max_length=MAX_LAYERS)]
 CrossLayers = Annotated[_CrossList, BeforeValidator(layers_from_short, json_schema_input_type=_CrossList | str | int)]
 
-DEFAULT_LAYERS = (LAYER_CLASSES["softmax"](),) * 5
+SoftmaxLayer = layer_class(Softmax)
+DEFAULT_LAYERS = (SoftmaxLayer(),) * 5
 """Five layers with softmax self-attention, as in DuSell & Chiang (2024)."""

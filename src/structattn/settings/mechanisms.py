@@ -1,13 +1,15 @@
 """Settings of attention mechanisms and stacks, and one entry for each with where it can be used and its names."""
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, field_validator
 
-from structattn.settings.base import Positive, Settings, Size, literal_of
+from structattn.settings.base import Positive, Settings, Size, literal_of, registered_name
+from structattn.support.errors import UsageError
+from structattn.support.imports import lazy_function
+from structattn.support.plugins import Plugin, Registry, require_arguments
 
 Kernel = Literal["full", "window", "index"]
 
@@ -129,6 +131,19 @@ class Nondeterministic(Settings):
     )
 
 
+class RecurrentNondeterministic(Nondeterministic):
+    """Nondeterministic stack of a recurrent network (DuSell & Chiang 2023), whose actions have biases."""
+
+    pop_offset: float = Field(default=0.0, description="0; for transformers only")
+
+    @field_validator("pop_offset")
+    @classmethod
+    def _check_pop_offset(cls, pop_offset: float) -> float:
+        if pop_offset != 0:
+            raise ValueError("pop_offset is for transformers; actions of a recurrent network have biases, expected 0")
+        return pop_offset
+
+
 class Stratified(Settings):
     """Stratified stack of a recurrent network (Grefenstette et al. 2015)."""
 
@@ -157,18 +172,32 @@ class NoAttention(Settings):
 
 
 @dataclass(frozen=True)
-class Mechanism:
-    """Entry of an attention mechanism or stack.
-
-    The settings classes of layers, cross-attention and stacks, the short form, tables, records and figures are derived
-    from these entries. ``models/builders/mechanisms.py`` has a builder for each settings class.
+class Use:
+    """A use of a mechanism that has settings and a builder of its own.
 
     Args:
         settings: the settings class.
-        self_attention: whether a transformer layer can have it as self-attention.
-        cross_attention: the settings class as cross-attention; None if not available.
-        added_stack: whether it can be added after the feed-forward sublayer of a layer, and to pretrained models.
-        recurrent_stack: the settings class as stack of a recurrent network; None if not available.
+        build: makes the layer, or the stack of a recurrent network.
+    """
+
+    settings: type[Settings]
+    build: Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """Entry of an attention mechanism or stack: its settings, what builds it, where it can be used, and its names.
+
+    Lists of layers, the short form, tables, records and figures are derived from these entries.
+
+    Args:
+        settings: the settings class; its field ``attention`` is a literal, the name.
+        layer: d_model, settings -> layer, where nothing else of the model matters.
+        self_attention: settings of the model, settings, whether it is causal -> layer; for those that need more of the
+            model, such as the number of heads.
+        added_stack: whether ``layer`` can be added after the feed-forward sublayer, and to pretrained models.
+        cross_attention: settings of the model, settings -> layer; None if not available.
+        recurrent_stack: settings -> ``RecurrentStack``; None if not available.
         sizes: the fields set by the numbers of the short form, in this order; also shown in descriptions.
         optional_size: the field set by one more number of the short form.
         label: the name in descriptions of models; empty: the name in the settings.
@@ -177,10 +206,11 @@ class Mechanism:
     """
 
     settings: type[Settings]
-    self_attention: bool = True
-    cross_attention: type[Settings] | None = None
+    layer: Callable[[int, Any], Any] | None = None
+    self_attention: Callable[[Any, Any, bool], Any] | None = None
     added_stack: bool = False
-    recurrent_stack: type[Settings] | None = None
+    cross_attention: Use | None = None
+    recurrent_stack: Use | None = None
     sizes: tuple[str, ...] = ()
     optional_size: str | None = None
     label: str = ""
@@ -192,15 +222,72 @@ class Mechanism:
         """The value of ``attention`` in the settings."""
         return literal_of(self.settings, "attention")
 
+    def register(self, plugin: Plugin) -> None:
+        """Add this to the mechanisms.
+
+        Raises:
+            UsageError: the name is taken, a field is missing in the settings class, or a builder takes other arguments.
+        """
+        name = registered_name(self.settings, "attention")
+        for use in (self.cross_attention, self.recurrent_stack):
+            if use is not None and registered_name(use.settings, "attention") != name:
+                raise UsageError(f"mechanism {name!r}: {use.settings.__name__} has another name; expected the same")
+        if missing := [each for each in (*self.sizes, self.optional_size) if each and not self._has(each)]:
+            raise UsageError(f"mechanism {name!r}: {self.settings.__name__} has no field {missing[0]!r}, a size")
+        if self.layer is None and (self.added_stack or not any(self._builders())):
+            raise UsageError(f"mechanism {name!r}: has no builder; expected layer, a function of (d_model, settings)")
+        for (what, *arguments), builder in zip(_ARGUMENTS, self._builders(), strict=True):
+            require_arguments(f"mechanism {name!r}: {what}", builder, *arguments)
+        MECHANISMS.add(name, self, plugin)
+
+    def _has(self, field: str) -> bool:
+        return field in self.settings.model_fields
+
+    def _builders(self) -> tuple[Callable[..., Any] | None, ...]:
+        uses = self.cross_attention, self.recurrent_stack
+        return (self.layer, self.self_attention, *(None if use is None else use.build for use in uses))
+
+
+_ARGUMENTS = (
+    ("layer", "d_model", "settings"),
+    ("self_attention", "model", "settings", "causal"),
+    ("cross_attention", "model", "settings"),
+    ("recurrent_stack", "settings"),
+)
+
+
+def _builder(name: str) -> Callable[..., Any]:
+    return lazy_function("structattn.models.builders.mechanisms", name)
+
+
+def _recurrent(settings: type[Settings], name: str) -> Use:
+    return Use(settings, lazy_function("structattn.models.builders.recurrent", name))
+
 
 _ENTRIES = (
-    Mechanism(Softmax, cross_attention=Softmax, optional_size="num_heads"),
-    Mechanism(Hard, cross_attention=Hard, optional_size="num_heads"),
-    Mechanism(Gaussian, cross_attention=CrossGaussian, optional_size="num_heads"),
+    Mechanism(
+        Softmax,
+        self_attention=_builder("softmax"),
+        cross_attention=Use(Softmax, _builder("cross_softmax")),
+        optional_size="num_heads",
+    ),
+    Mechanism(
+        Hard,
+        self_attention=_builder("hard"),
+        cross_attention=Use(Hard, _builder("cross_hard")),
+        optional_size="num_heads",
+    ),
+    Mechanism(
+        Gaussian,
+        self_attention=_builder("gaussian"),
+        cross_attention=Use(CrossGaussian, _builder("cross_gaussian")),
+        optional_size="num_heads",
+    ),
     Mechanism(
         Superposition,
+        layer=_builder("superposition"),
         added_stack=True,
-        recurrent_stack=RecurrentSuperposition,
+        recurrent_stack=_recurrent(RecurrentSuperposition, "superposition"),
         sizes=("stack_embedding_size",),
         actions=("push", "no-op", "pop"),
         caption="Superposition stack. Top: probability of each action at every position. Bottom: weights of the "
@@ -208,8 +295,9 @@ _ENTRIES = (
     ),
     Mechanism(
         Nondeterministic,
+        layer=_builder("nondeterministic"),
         added_stack=True,
-        recurrent_stack=Nondeterministic,
+        recurrent_stack=_recurrent(RecurrentNondeterministic, "nondeterministic"),
         sizes=("num_states", "stack_alphabet_size", "stack_embedding_size"),
         optional_size="window",
         actions=("push", "replace", "pop"),
@@ -218,8 +306,7 @@ _ENTRIES = (
     ),
     Mechanism(
         Stratified,
-        self_attention=False,
-        recurrent_stack=Stratified,
+        recurrent_stack=_recurrent(Stratified, "stratified"),
         sizes=("stack_embedding_size",),
         actions=("push", "pop"),
         caption="Stratified stack. Top: strength of each push and pop. Bottom: how much of each position's vector lies "
@@ -227,25 +314,37 @@ _ENTRIES = (
     ),
     Mechanism(
         StackPointer,
+        layer=_builder("stack_pointer"),
         added_stack=True,
         label="stack pointer",
         actions=("push", "no-op", "pop"),
         caption="Stack pointer. Top: probability of each action at every position. Bottom: probability that each "
         "position is on top of the stack.",
     ),
-    Mechanism(NoAttention, cross_attention=NoAttention, label="no attention"),
+    Mechanism(
+        NoAttention,
+        layer=lambda d_model, settings: None,
+        cross_attention=Use(NoAttention, lambda model, settings: None),
+        label="no attention",
+    ),
 )
-MECHANISMS: Mapping[str, Mechanism] = MappingProxyType({entry.name: entry for entry in _ENTRIES})
+MECHANISMS: Registry[Mechanism] = Registry("mechanism", {entry.name: entry for entry in _ENTRIES})
+
+
+def mechanism_of(settings: Settings) -> Mechanism:
+    """Return the entry of the mechanism that has these settings."""
+    return MECHANISMS[getattr(settings, "attention")]  # noqa: B009 - registered classes have it
 
 
 def describe_mechanism(settings: Settings) -> str:
     """Return a short description: ``nondeterministic 2-3-5``, ``softmax-8`` or ``gaussian (-1, 1)``."""
-    entry = next(entry for entry in MECHANISMS.values() if isinstance(settings, entry.settings))
+    entry = mechanism_of(settings)
     text = entry.label or entry.name
     if entry.sizes:
         text += " " + "-".join(str(getattr(settings, field)) for field in entry.sizes)
-    if isinstance(settings, MultiHead) and settings.num_heads is not None:
-        text += f"-{settings.num_heads}"
+    if entry.optional_size is not None:
+        size, default = getattr(settings, entry.optional_size), type(settings).model_fields[entry.optional_size].default
+        text += "" if size == default else f"-{size:.15g}"
     if isinstance(settings, Gaussian) and settings.offsets is not None:
         text += f" ({', '.join(f'{offset:g}' for offset in settings.offsets)})"
     if isinstance(settings, RecurrentSuperposition) and settings.depth is not None:

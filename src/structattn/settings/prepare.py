@@ -1,10 +1,13 @@
 """Settings of the data that a sweep prepares for its trials."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, NonNegativeInt
 
 from structattn.settings.base import OneOf, Positive, Seed, Settings
+
+LANGUAGE_FILES: Final = (".cfg", ".fsa", ".regex")
+"""The endings of files of languages: grammars, finite automata, regular expressions."""
 
 Lengths = tuple[int, int]
 Level = Literal["bpe", "sentencepiece-bpe", "sentencepiece-unigram", "word", "character", "byte"]
@@ -30,7 +33,9 @@ class FormalLanguageData(SampledData):
     """Strings of a formal language; the default sizes are those of DuSell & Chiang (2024, section 6)."""
 
     kind: Literal["formal_language"] = "formal_language"
-    language: str = Field(description="name of the language, as listed by `structattn list`")
+    language: str = Field(
+        description="name of the language, as listed by `structattn list`, or a file .cfg, .fsa or .regex"
+    )
     variant: Literal["faithful", "reference"] = Field(
         default="faithful",
         description="the grammar as published (faithful), or as transformed by the authors' code (reference)",
@@ -48,6 +53,11 @@ class FormalLanguageData(SampledData):
         default=0, description="number of further, short training strings, for training.curriculum"
     )
     short_lengths: Lengths = Field(default=(1, 11), description="minimal and maximal length of these")
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The file that defines the language, if it is none of those with a name."""
+        return (self.language,) if self.language.endswith(LANGUAGE_FILES) else ()
 
 
 class TransductionPairs(SampledData):

@@ -1,21 +1,20 @@
 """Settings of recurrent language models."""
 
-from typing import TYPE_CHECKING, Literal, Self, TypeAlias
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, PositiveFloat, model_validator
 
-from structattn.settings.base import NumLayers, OneOf, Probability, Settings, Size, union_of
+from structattn.settings.base import NumLayers, OneOf, Probability, Settings, Size
 from structattn.settings.embeddings import TableEmbedding, WordEmbedding
 from structattn.settings.layers import mechanism_from_short
 from structattn.settings.mechanisms import MECHANISMS
 
-if TYPE_CHECKING:
-    RecurrentStackSettings: TypeAlias = Settings
-else:
-    RecurrentStackSettings = union_of(
-        (entry.recurrent_stack for entry in MECHANISMS.values() if entry.recurrent_stack is not None),
-        OneOf("attention", "superposition", mechanism_from_short),
-    )
+
+def _stacks() -> list[type[Settings]]:
+    return [entry.recurrent_stack.settings for entry in MECHANISMS.values() if entry.recurrent_stack is not None]
+
+
+RecurrentStackSettings = Annotated[Settings, OneOf("attention", "superposition", mechanism_from_short, _stacks)]
 
 
 class RecurrentSettings(Settings):
@@ -70,10 +69,6 @@ class RecurrentSettings(Settings):
     def _check_deep(self) -> Self:
         if self.join_reading and self.stack is None:
             raise ValueError("join_reading needs a stack")
-        if getattr(self.stack, "pop_offset", 0.0):
-            raise ValueError(
-                "stack: pop_offset is for transformers; actions of a recurrent network have biases, expected 0"
-            )
         if self.tied_embeddings and (self.embedding_size is not None or not isinstance(self.embedding, TableEmbedding)):
             raise ValueError("tied_embeddings determines the embeddings; expected no embedding_size and no embedding")
         if self.weight_init == "lecun" and (self.is_deep or self.tied_embeddings):

@@ -1,31 +1,35 @@
 """Settings of a run: its task, data, model, training and evaluation."""
 
 import copy
+import re
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
 import yaml
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
-from structattn.settings.base import Seed, Settings, hint_for_unknown, words_of
+from structattn.settings.base import NameIn, Seed, Settings, did_you_mean, hint_for_unknown, words_of
 from structattn.settings.embeddings import Sinusoidal
 from structattn.settings.evaluation import EvaluationSettings
 from structattn.settings.mechanisms import Hard
 from structattn.settings.models import ModelSettings
+from structattn.settings.plugins import Plugins, load_plugins_of
 from structattn.settings.recipes import settings_file
 from structattn.settings.training import Masking, TrainingSettings
 from structattn.settings.transformer import LanguageModelSettings, TwoStreamBase
 from structattn.settings.yaml import MAX_CHARACTERS, parse_yaml
 from structattn.support.errors import SettingsError
+from structattn.support.plugins import Plugin, Registry, load_again, loaded_plugins
 from structattn.support.reading import read_bytes
 
 MASKED_LANGUAGE_MODELING = "masked_language_modeling"
 
-TASK_DESCRIPTIONS: Mapping[str, str] = MappingProxyType(
+TASK_DESCRIPTIONS: Registry[str] = Registry(
+    "task",
     {
         "formal_language": "predict the next symbol of strings of a formal language",
         "language_modeling": "predict the next token of text, by sentences or as a continuous stream",
@@ -33,7 +37,7 @@ TASK_DESCRIPTIONS: Mapping[str, str] = MappingProxyType(
         "masked_transduction": "map an input string to an output string, predicting all symbols at once",
         "autoregressive_transduction": "map an input string to an output string, symbol by symbol",
         "translation": "translate sentences from one language to another",
-    }
+    },
 )
 
 TRANSFORMATION_DESCRIPTIONS: Mapping[str, str] = MappingProxyType(
@@ -64,19 +68,17 @@ def require_unicode(path: Path) -> Path:
 class RunSettings(Settings):
     """Settings of a run: task, data, model, training, evaluation and random seed."""
 
-    task: Literal[
-        "formal_language",
-        "language_modeling",
-        "masked_language_modeling",
-        "masked_transduction",
-        "autoregressive_transduction",
-        "translation",
-    ] = Field(description="task, as listed by `structattn list`")
+    task: Annotated[str, NameIn(TASK_DESCRIPTIONS)] = Field(description="task, as listed by `structattn list`")
     data: Annotated[Path, AfterValidator(require_unicode)] = Field(description="folder of prepared data")
     model: ModelSettings = Field(default=LanguageModelSettings(), description="model")
     training: TrainingSettings = Field(default=TrainingSettings(), description="training")
     evaluation: EvaluationSettings = Field(default=EvaluationSettings(), description="evaluation and translation")
     seed: Seed = Field(default=1, description="random seed")
+    plugins: Plugins = Field(default=(), exclude=True)  # the run card records those that it uses
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return how these settings are pickled: another process loads the plugins before it validates them."""
+        return _unpickled, (loaded_plugins(), self.model_dump(mode="json"))
 
     @model_validator(mode="after")
     def _check_task(self) -> Self:
@@ -123,6 +125,12 @@ class RunSettings(Settings):
     def to_yaml(self) -> str:
         """Return all settings, including defaults, as YAML that can be read back."""
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
+def _unpickled(plugins: Sequence[Plugin], tree: dict[str, Any]) -> RunSettings:
+    for plugin in plugins:
+        load_again(plugin)
+    return RunSettings.model_validate(tree)
 
 
 def _contains(settings: object, kinds: tuple[type[Settings], ...]) -> bool:
@@ -223,6 +231,8 @@ def error_message(
         hint = ""
         if settings is not None and problem["type"] == "extra_forbidden":
             hint = hint_for_unknown(settings, path, problem["loc"])
+        if problem["type"] == "literal_error":
+            hint = did_you_mean(str(problem["input"]), re.findall("'([^']*)'", problem["ctx"]["expected"]))
         lines.append(f"{where}: {_shorten(words, 500)}{given}{hint}")
     more = f"; and {len(problems) - _MAX_PROBLEMS} more" if len(problems) > _MAX_PROBLEMS else ""
     return "; ".join(lines) + more
@@ -307,7 +317,7 @@ def parse_mapping(content: bytes, source: str) -> dict[str, Any]:
 
 
 def load_settings(path: str | PathLike[str], overrides: Sequence[str] = ()) -> RunSettings:
-    """Read the settings of a run from a YAML file.
+    """Read the settings of a run from a YAML file, and load its plugins, unless it lies in a run folder.
 
     Args:
         path: the file, or the name of a recipe, as ``text``.
@@ -316,9 +326,11 @@ def load_settings(path: str | PathLike[str], overrides: Sequence[str] = ()) -> R
     Raises:
         SettingsError: the file cannot be read, is not YAML, or has an unknown key or an invalid value.
     """
-    tree = read_mapping(settings_file(path))
+    file = settings_file(path)
+    tree = read_mapping(file)
     if "base" in tree and "task" not in tree:
         raise SettingsError(f"{path}: settings of a sweep, as they have a `base`; `structattn sweep` trains them")
+    load_plugins_of(tree, file)
     return resolve_settings(tree, overrides, str(path))
 
 

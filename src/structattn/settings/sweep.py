@@ -5,12 +5,14 @@ import math
 from collections.abc import Mapping
 from fractions import Fraction
 from os import PathLike
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
 import yaml
 from pydantic import Field, PositiveFloat, ValidationError, WithJsonSchema, model_validator
 
 from structattn.settings.base import OneOf, Positive, Seed, Settings, of_kind
+from structattn.settings.plugins import Plugins, load_plugins_of
 from structattn.settings.published import (
     ANALYSES,
     EPOCH,
@@ -188,6 +190,7 @@ class SweepSettings(Settings):
     published: tuple[PublishedTable, ...] = Field(default=(), description="published numbers, for comparison")
     claims: tuple[Claim, ...] = Field(default=(), description="expected relations between scores")
     figures: tuple[Figure, ...] = Field(default=(), description="figures of the results")
+    plugins: Plugins = ()
 
     @property
     def is_adaptive(self) -> bool:
@@ -302,7 +305,7 @@ class SweepSettings(Settings):
 
 
 def load_sweep(path: str | PathLike[str]) -> SweepSettings:
-    """Read the settings of a sweep from a YAML file.
+    """Read the settings of a sweep from a YAML file that the user has named, and load its plugins.
 
     ``base`` may be a recipe, or the path of a YAML file with the settings of a run, relative to this one.
 
@@ -315,11 +318,27 @@ def load_sweep(path: str | PathLike[str]) -> SweepSettings:
     """
     file = settings_file(path)
     tree = read_mapping(file)
-    if "task" in tree and "base" not in tree:
-        raise SettingsError(f"{path}: settings of a run, as they have no `base`; expected those of a sweep")
+    load_plugins_of(tree, file)
     if isinstance(tree.get("base"), str):
-        tree["base"] = read_mapping(settings_file(tree["base"], file.parent))
+        base = settings_file(tree["base"], file.parent)
+        tree["base"] = read_mapping(base)
+        load_plugins_of(tree["base"], base)
+    return _validated(tree, str(path))
+
+
+def read_sweep(path: Path) -> SweepSettings:
+    """Read the settings in the folder of a sweep; its plugins must be loaded.
+
+    Raises:
+        SettingsError: as ``load_sweep``.
+    """
+    return _validated(read_mapping(path), str(path))
+
+
+def _validated(tree: dict[str, Any], source: str) -> SweepSettings:
+    if "task" in tree and "base" not in tree:
+        raise SettingsError(f"{source}: settings of a run, as they have no `base`; expected those of a sweep")
     try:
         return SweepSettings.model_validate(tree)
     except ValidationError as error:
-        raise SettingsError(error_message(error, tree, str(path))) from None
+        raise SettingsError(error_message(error, tree, source)) from None

@@ -9,7 +9,7 @@ from structattn.settings.base import NumLayers, Probability, Settings, Size
 from structattn.settings.embeddings import (
     C2wEmbedding,
     CharacterLstmEmbedding,
-    Positions,
+    PositionSettings,
     Rotary,
     Sinusoidal,
     SpellingSettings,
@@ -28,7 +28,7 @@ class TransformerSettings(Settings):
         default=64, description="hidden units of the feed-forward sublayers; null: no feed-forward sublayers"
     )
     num_heads: Size = Field(default=4, description="number of attention heads, unless a layer has its own")
-    positions: Positions = Field(
+    positions: PositionSettings = Field(
         default=Sinusoidal(), description="positional encoding, a name or a mapping with its fields"
     )
     norm: Literal["pre", "post"] = Field(

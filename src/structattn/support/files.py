@@ -11,8 +11,9 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from errno import EAGAIN
+from glob import escape
 from os import getpid
 from pathlib import Path
 from secrets import token_hex
@@ -140,17 +141,32 @@ def write_atomically(path: Path, content: bytes | str) -> None:
             return
         if path.is_symlink():
             path = path.resolve()
-        temporary = path.with_name(f".{path.name}.{token_hex(4)}")
-        try:
-            with temporary.open("xb") as file:  # its mode is that of the umask
+        with _temporary_file(path) as temporary:
+            with temporary.open("wb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
             temporary.replace(path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
         flush_to_disk(path.parent)
+
+
+@contextmanager
+def _temporary_file(path: Path) -> Iterator[Path]:
+    """Yield a name for the new content of a file; nothing has it at the end.
+
+    Those that killed writers of the file have left are removed first. Other writers hold locks, but on Windows, where
+    another process cannot remove what they have opened, and nobody write to what is locked.
+    """
+    for abandoned in path.parent.glob(f".{escape(path.name)}.{'[0-9a-f]' * 8}"):
+        with suppress(OSError), lock_file(abandoned):
+            abandoned.unlink()
+    temporary = path.with_name(f".{path.name}.{token_hex(4)}")
+    temporary.touch()  # with the mode that the umask says, which a lock does not heed
+    with nullcontext() if sys.platform == "win32" else lock_file(temporary):
+        try:
+            yield temporary
+        finally:
+            temporary.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -234,8 +250,11 @@ def _move_up(complete: Path) -> None:
 def is_empty_folder(path: Path) -> bool:
     """Return whether a folder is empty, without what killed processes have left there.
 
-    What they had completed, and not yet moved to its place, is moved first; what was incomplete is removed.
+    What they had completed, and not yet moved to its place, is moved first; what was incomplete is removed, also what
+    they left beside the folder.
     """
+    with suppress(OSError):
+        remove_abandoned_folders(path.absolute().parent, path.absolute().name)
     for complete in path.glob(f".*{_COMPLETE}"):
         with suppress(OSError), _lock(complete.with_suffix(_INCOMPLETE)):
             _move_up(complete)

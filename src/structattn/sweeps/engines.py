@@ -5,6 +5,7 @@ import signal
 import threading
 import time
 from collections.abc import Hashable
+from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -82,7 +83,9 @@ class ProcessPoolEngine:
 
 def _run_and_send(job: Job, sender: Connection) -> None:
     threading.Thread(target=stop_with_parent, daemon=True).start()
-    sender.send(run_job(job))
+    result = run_job(job)
+    with suppress(BrokenPipeError):  # the parent was killed
+        sender.send(result)
 
 
 class RayEngine:

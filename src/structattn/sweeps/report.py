@@ -17,7 +17,7 @@ from structattn.report.page import (
     stacked_table,
     tag,
 )
-from structattn.settings.sweep import SweepSettings, load_sweep
+from structattn.settings.sweep import SweepSettings, read_sweep
 from structattn.support import __version__
 from structattn.support.environment import name_of
 from structattn.support.files import create_folder, write_atomically
@@ -106,7 +106,7 @@ def write_sweep_page(folder: Path, output: Path, trial_results: Path | None = No
         StructattnError: no trial has ended, a file is damaged, or ``output`` has other files.
     """
     settings = SweepFolder(folder).settings
-    sweep = load_sweep(settings)
+    sweep = read_sweep(settings)
     results = read_sweep_results(sweep, folder, trial_results)
     figures = create_report_folder(output)
     name = name_of(folder)

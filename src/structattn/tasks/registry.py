@@ -1,23 +1,22 @@
-"""All tasks by name, and what their topics do for a run: a topic is imported when it is first asked for.
-
-The descriptions of the tasks are in `structattn.settings.run`.
-"""
+"""All tasks by name, and what their topics do for a run: a topic is imported when it is first asked for."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from structattn.settings.run import RunSettings
+from structattn.settings.run import TASK_DESCRIPTIONS, RunSettings
 from structattn.support.errors import SettingsError
 from structattn.support.imports import lazy_function
+from structattn.support.plugins import Plugin, Registry, require_arguments
 from structattn.tasks.loaded import Explainer, LoadedRun, Predictor, cannot
 from structattn.text.folders.prepared import PreparedFolder
 
 if TYPE_CHECKING:
+    from structattn.tasks.formal_languages.registry import FormalLanguage as FormalLanguage  # noqa: PLC0414 - exported
     from structattn.tasks.language_modeling.generator import GenerationSettings, TextGenerator
     from structattn.tasks.scores import Score, SplitScores
     from structattn.tasks.task import AnyTask
+    from structattn.tasks.transductions.transduction import Transduction as Transduction  # noqa: PLC0414 - exported
 
 Scorer: TypeAlias = "Callable[..., list[Score]]"
 """Texts, or pairs for translation, and the number of the first of them -> the score of each."""
@@ -46,6 +45,8 @@ class TaskKind:
     Functions of a run raise UsageError if the run is of another kind than they expect.
 
     Args:
+        name: the value of ``task`` in the settings.
+        description: one line for `structattn list`.
         models: the kinds of models it can train.
         build: makes the task from a prepared folder and the settings of the run.
         evaluate: run, split, tokens of a batch -> scores of the split.
@@ -56,6 +57,8 @@ class TaskKind:
         baselines: run, split -> scores of simple models; None if there are none.
     """
 
+    name: str
+    description: str
     models: tuple[str, ...]
     build: "Callable[[PreparedFolder, RunSettings], AnyTask]"
     evaluate: "Callable[[LoadedRun, str, int], SplitScores]" = _evaluate
@@ -65,53 +68,72 @@ class TaskKind:
     predictor: Callable[[LoadedRun, int], Predictor] = _no_predictor
     baselines: Callable[[LoadedRun, str], Mapping[str, Any]] | None = None
 
+    def register(self, plugin: Plugin) -> None:
+        """Add this to the tasks.
+
+        Raises:
+            UsageError: the name is taken, or ``build`` takes other arguments.
+        """
+        require_arguments(f"task {self.name!r}: build", self.build, "prepared", "settings")
+        TASK_DESCRIPTIONS.add(self.name, self.description, plugin)
+        TASKS.add(self.name, self, plugin)
+
 
 _ENCODER_DECODER = ("encoder_decoder", "two_stream_encoder_decoder")
 _CAUSAL = ("transformer", "two_stream", "lstm", "rnn", "gpt2")
 _MASKED = ("masked", "roberta")
 
 
-def _transduction(models: Sequence[str]) -> TaskKind:
-    return TaskKind(
-        tuple(models),
-        _of_topic("transductions.task.transduction_task"),
-        evaluate=_of_topic("transductions.evaluate.transduction_scores"),
-        explainer=_of_topic("transductions.predict.TransductionExplainer"),
-        predictor=_of_topic("transductions.predict.TransductionPredictor"),
+def _built_in(name: str, models: Sequence[str], build: str, **functions: str) -> TaskKind:
+    of_topic = {field: _of_topic(function) for field, function in functions.items()}
+    return TaskKind(name, TASK_DESCRIPTIONS[name], tuple(models), _of_topic(build), **of_topic)
+
+
+def _transduction(name: str, models: Sequence[str]) -> TaskKind:
+    return _built_in(
+        name,
+        models,
+        "transductions.task.transduction_task",
+        evaluate="transductions.evaluate.transduction_scores",
+        explainer="transductions.predict.TransductionExplainer",
+        predictor="transductions.predict.TransductionPredictor",
     )
 
 
-TASKS: Mapping[str, TaskKind] = MappingProxyType(
-    {
-        "formal_language": TaskKind(
-            _CAUSAL,
-            _of_topic("language_modeling.task.formal_language_task"),
-            evaluate=_of_topic("formal_languages.predict.formal_language_scores"),
-            generator=_of_topic("formal_languages.predict.make_generator"),
-        ),
-        "language_modeling": TaskKind(
-            _CAUSAL,
-            _of_topic("language_modeling.task.language_modeling_task"),
-            baselines=_of_topic("language_modeling.ngrams.text_baselines"),
-        ),
-        "masked_language_modeling": TaskKind(
-            _MASKED,
-            _of_topic("masked.task.masked_language_modeling_task"),
-            evaluate=_of_topic("masked.evaluate.masked_scores"),
-            explainer=_of_topic("masked.predict.MaskedExplainer"),
-            scorer=_of_topic("masked.predict.MaskedTextScorer"),
-        ),
-        "masked_transduction": _transduction((*_CAUSAL, *_MASKED)),
-        "autoregressive_transduction": _transduction(_CAUSAL),
-        "translation": TaskKind(
-            _ENCODER_DECODER,
-            _of_topic("translation.task.translation_task"),
-            evaluate=_of_topic("translation.evaluate.translation_scores"),
-            explainer=_of_topic("translation.explain.PairExplainer"),
-            scorer=_of_topic("translation.translators.make_text_pair_scorer"),
-        ),
-    }
+_KINDS = (
+    _built_in(
+        "formal_language",
+        _CAUSAL,
+        "language_modeling.task.formal_language_task",
+        evaluate="formal_languages.predict.formal_language_scores",
+        generator="formal_languages.predict.make_generator",
+    ),
+    _built_in(
+        "language_modeling",
+        _CAUSAL,
+        "language_modeling.task.language_modeling_task",
+        baselines="language_modeling.ngrams.text_baselines",
+    ),
+    _built_in(
+        "masked_language_modeling",
+        _MASKED,
+        "masked.task.masked_language_modeling_task",
+        evaluate="masked.evaluate.masked_scores",
+        explainer="masked.predict.MaskedExplainer",
+        scorer="masked.predict.MaskedTextScorer",
+    ),
+    _transduction("masked_transduction", (*_CAUSAL, *_MASKED)),
+    _transduction("autoregressive_transduction", _CAUSAL),
+    _built_in(
+        "translation",
+        _ENCODER_DECODER,
+        "translation.task.translation_task",
+        evaluate="translation.evaluate.translation_scores",
+        explainer="translation.explain.PairExplainer",
+        scorer="translation.translators.make_text_pair_scorer",
+    ),
 )
+TASKS: Registry[TaskKind] = Registry("task", {kind.name: kind for kind in _KINDS})
 
 _TREES: Mapping[str, Any] = {"predictor": _of_topic("parsing.predict.make_predictor")}
 _TRANSFORMATIONS: Mapping[str, Any] = {

@@ -17,6 +17,7 @@ from structattn.runs.folder import (
     begin_run,
     check_same_data,
     drop_pending_extension,
+    flatten,
     record_data_path,
     require_empty_folder,
 )
@@ -35,6 +36,7 @@ from structattn.support.errors import (
     UsageError,
 )
 from structattn.support.files import create_folder, exclusive_lock, flush_to_disk
+from structattn.support.plugins import Plugin, plugins_of
 from structattn.training.assembly import Plan, initial_learner, make_plan, open_run, require_weights_fit
 from structattn.training.distributed import SINGLE, World, joined, world_of
 from structattn.training.initial_weights import describe
@@ -212,10 +214,14 @@ def _write_or_check_card(plan: Plan, learner: Learner, resuming: bool) -> None:
     size, device, processes = plan.prepared.vocabulary.size, learner.device, learner.world.size
     card = run_card(settings, plan.prepared.kind, size, plan.identity, parameters, device, processes, plan.pretrained)
     card["tokenizer"] = plan.prepared.header.tokenizer_digests
+    if plugins := _plugins_of(plan):
+        card["plugins"] = [plugin.record for plugin in plugins]
     if plan.initial is not None:
         card["initial_weights"] = plan.initial.description(learner.model)
     if resuming:
         _require_same_pretrained(run_dir, plan.pretrained)
+        if changes := run_dir.changed_plugins():
+            raise CheckpointError(f"{run_dir.path}: cannot resume with another plugin: {'; '.join(changes)}")
         if plan.limits is None:
             drop_pending_extension(run_dir)
         record_data_path(run_dir, settings)
@@ -224,6 +230,13 @@ def _write_or_check_card(plan: Plan, learner: Learner, resuming: bool) -> None:
         begin_run(run_dir, settings, card)
         if plan.initial is not None:
             logger.warning("%s: %s", run_dir.path, describe(card["initial_weights"]))
+
+
+def _plugins_of(plan: Plan) -> list[Plugin]:
+    """Return the plugins of what the settings name, and of the language or transduction of the data."""
+    tree = plan.settings.model_dump(mode="json", exclude={"data"})
+    leaves = [*flatten(tree).values(), *plan.prepared.header.extra.values()]
+    return plugins_of([leaf for leaf in leaves if isinstance(leaf, str)])
 
 
 def _require_same_pretrained(run_dir: RunFolder, digests: dict[str, str] | None) -> None:

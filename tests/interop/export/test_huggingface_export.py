@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from tests.interop.export.kinds import CAUSAL, GAUSSIAN, MASKED, SIZES, STACKS, TIED, TRANSLATOR
+from tests.interop.export.kinds import CAUSAL, GAUSSIAN, GPT2, MASKED, SIZES, STACKS, TIED, TRANSLATOR
 
 from structattn.decoding import greedy_search, start_continuation, start_translation
 from structattn.interop.export.formats import export_run
@@ -286,6 +286,24 @@ def test_words_that_a_vocabulary_without_unknown_symbol_lacks_are_refused_by_nam
     else:
         with pytest.raises(ValueError, match=r"id \d+ is not in the vocabulary of 0 to \d+; where .* no <unk>"):
             model(**inputs)
+
+
+@pytest.mark.parametrize("options", [{}, {"min_count": 2}])
+def test_the_export_of_a_gpt2_says_what_becomes_of_unseen_words(trained, library, tmp_path, caplog, options):
+    """There is no code of ours in it to refuse them by name."""
+    run = trained("sentences", GPT2, **options)
+    export_run(run, "huggingface", tmp_path / "gpt2")
+    inputs = library.AutoTokenizer.from_pretrained(tmp_path / "gpt2")(["zebra"], return_tensors="pt")
+    model = library.AutoModelForCausalLM.from_pretrained(tmp_path / "gpt2")
+    stated = "ords that the run has not seen get an id after the last one"
+    said = [stated in (tmp_path / "gpt2/README.md").read_text(), stated in caplog.text]
+    if run.prepared.vocabulary.has_unknown:
+        assert model(**inputs).logits.isfinite().all()
+        assert said == [False, False]
+    else:
+        with pytest.raises(IndexError, match="index out of range in self"):
+            model(**inputs)
+        assert said == [True, True]
 
 
 def test_unseen_words_are_the_unknown_symbol_where_there_is_one():

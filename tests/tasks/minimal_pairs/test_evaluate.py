@@ -7,64 +7,25 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
+from tests.tasks.text_runs import BATCHES, MODEL, TEXT, by_hand, run_on
 from typer.testing import CliRunner
 
 from structattn.cli.app import app
 from structattn.cli.report_page import write_report
-from structattn.loading.trained_run import TrainedRun
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import DataError, UsageError
-from structattn.tasks.language_modeling.prepare import prepare_language_modeling
-from structattn.tasks.language_modeling.settings import TextSettings
-from structattn.tasks.minimal_pairs.data import (
-    Continuations,
-    MinimalPair,
-    SentenceScorer,
-    Span,
-    WrittenForm,
-    read_minimal_pairs,
-)
+from structattn.tasks.language_modeling.sentences import SentenceScorer, Span, WrittenForm
+from structattn.tasks.minimal_pairs.data import FIELDS, PHENOMENA, Continuations, MinimalPair, read_minimal_pairs
 from structattn.tasks.minimal_pairs.evaluate import blimp_scores
-from structattn.tasks.minimal_pairs.report import FIELDS, PHENOMENA, PUBLISHED
-from structattn.tasks.model import build_model_for
-from structattn.text.folders.prepared import open_prepared
+from structattn.tasks.minimal_pairs.report import PUBLISHED
 from structattn.text.reading import Notices
 from structattn.training.run_training import train
 
 BLIMP = Path(__file__).resolve().parents[4] / "shared/data/blimp"
-TEXT = "Bo sees a dog .\nA dog sees Bo , who sleeps .\nDogs don 't sleep .\n"
-MODEL = {"d_model": 8, "num_heads": 2, "d_ff": 8, "layers": 1}
-BATCHES = {"sentences": {"kind": "tokens", "max_tokens": 64},
-           "stream": {"kind": "stream", "sequence_length": 8, "batch_size": 2}}  # fmt: skip
 
 
 def pair(good, bad, paradigm="p", phenomenon="binding", field="syntax", line=1, **continuations):
     return MinimalPair(good, bad, paradigm, phenomenon, field, continuations, Path("pairs.jsonl"), line)
-
-
-def run_on(folder, mode="sentences", text=TEXT, model=MODEL, **options):
-    for name in ("train", "valid"):
-        (folder / name).write_text(text)
-    prepare_language_modeling(
-        folder / "data", folder / "train", folder / "valid", settings=TextSettings(mode=mode, **options)
-    )
-    prepared = open_prepared(folder / "data")
-    tree = {"task": "language_modeling", "data": str(folder / "data"), "model": model,
-            "training": {"batches": BATCHES[mode]}}  # fmt: skip
-    torch.manual_seed(1)
-    settings = resolve_settings(tree)
-    return TrainedRun(folder, settings, prepared, build_model_for(settings.model, prepared).eval(), 0)
-
-
-def by_hand(run, ids, first, with_eos):
-    """Log p of each token, one prefix at a time, with the softmax of the logits of its last position."""
-    found = []
-    for t, token in enumerate([*ids, *[2] * with_eos]):
-        with torch.no_grad():
-            logits = run.model(torch.tensor([[first, *ids[:t]]]))[0, -1].double()
-        found.append(torch.log_softmax(logits, -1)[token - 2].item())
-    return found
 
 
 @pytest.mark.parametrize(("mode", "first", "with_eos"), [("sentences", 1, True), ("stream", 2, False)])

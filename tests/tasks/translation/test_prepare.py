@@ -419,3 +419,27 @@ def test_the_header_states_the_words_that_were_read_kept_and_dropped(parallel, t
         "source": {"read": 206, "kept": 4, "dropped": 202},
         "target": {"read": 4, "kept": 3, "dropped": 1},
     }
+
+
+@pytest.mark.parametrize("joint", [True, False])
+@pytest.mark.parametrize("level", ["bpe", "sentencepiece-bpe"])
+def test_the_number_of_subwords_follows_from_the_text(parallel, tmp_path, level, joint):
+    """One for each hundred words: 12,000 of both sides together, 6,000 of each."""
+    generator = np.random.default_rng(1)
+    words = ["".join(generator.choice(list("abcdefgh"), 4)) for _ in range(400)]
+    table = "".join("\t".join(" ".join(generator.choice(words, 5)) for _ in range(2)) + "\n" for _ in range(1200))
+    prepared, notices = parallel.prepare(
+        tmp_path, table, TokenizerSettings(level, joint), held_out="".join(table.splitlines(keepends=True)[:6])
+    )
+    size = (120 if joint else 60) + (0 if level == "bpe" else 8 + 2)
+    assert prepared.header.tokenizer["size"] == size
+    assert 40 < prepared.sides.source.vocabulary.size < 220
+    assert not any("occur once" in notice for notice in notices)
+
+
+def test_subwords_that_are_words_seen_once_are_reported_by_side(parallel, tmp_path):
+    table = "".join(f"quelle{number} rot\tziel red\n" for number in range(30))
+    _, notices = parallel.prepare(tmp_path, table, TokenizerSettings("bpe", joint=False, size=1000), held_out=table)
+    (notice,) = [each for each in notices if "occur once" in each]
+    assert re.match(r"3\d of the 3\d source tokens of train are whole words that occur once in it", notice)
+    assert notice.endswith("a smaller vocabulary_size (--vocabulary-size) makes them of parts")

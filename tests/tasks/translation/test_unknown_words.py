@@ -25,11 +25,12 @@ from structattn.support.errors import SettingsError, UsageError
 from structattn.support.special_tokens import UNK
 from structattn.tasks.losses import cross_entropy_sum
 from structattn.tasks.model import build_model_for
+from structattn.tasks.translation.attended import EncodedSources, last_cross_attention
 from structattn.tasks.translation.batches import scoring_pairs
 from structattn.tasks.translation.predict import SEARCHES, Translator
 from structattn.tasks.translation.predictions import predictions, spelled_source
 from structattn.tasks.translation.translators import PairScorer, make_translator
-from structattn.tasks.translation.unknown_words import EncodedSources, UnknownWords, last_cross_attention
+from structattn.tasks.translation.unknown_words import UnknownWords
 from structattn.text.batching.corruption import character_table
 from structattn.text.tokenization.vocabulary import WordCharacterTokenizer
 from structattn.training.run_training import train

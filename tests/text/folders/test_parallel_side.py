@@ -57,7 +57,7 @@ def test_any_line_is_decoded_to_its_normalized_form(settings, examples):
     if settings.level == "bpe":
         pytest.importorskip("tokenizers", reason="the extra mt is not installed")
 
-    @hypothesis.settings(max_examples=examples, deadline=None)
+    @hypothesis.settings(max_examples=examples)
     @given(LINES | MIXTURES, st.booleans())
     def check(line, nfkc):
         check_that_it_comes_back(line, settings, nfkc)

@@ -48,13 +48,13 @@ def test_with_an_end_of_word_symbol_the_third_merge_is_another():
     assert merged.segment("widest ")[-1] == "est "
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(WORDS, st.integers(0, 12))
 def test_training_equals_the_definition(definition, words, count):
     assert list(train_bpe(words, count, "none").merges) == definition.learn(words, count)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(WORDS, st.text("abcdeé漢 ", max_size=20))
 def test_segmentation_equals_the_definition(definition, words, unit):
     merged = train_bpe(words, 12, "none")
@@ -66,7 +66,7 @@ def test_a_pair_that_overlaps_itself_is_joined_from_the_left(text, pieces):
     assert BytePairEncoding((("a", "a"),), "none").segment(text) == pieces.split(" ")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(LINES, st.sampled_from(["end", "start", "continuation"]), st.integers(0, 40), st.integers(0, 3))
 def test_lines_round_trip(line, marker, size, threshold):
     tokenizer = coded([line, CHARACTERS], size, marker, threshold)
@@ -75,14 +75,14 @@ def test_lines_round_trip(line, marker, size, threshold):
     assert tokenizer.decode(ids) == line
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(LINES)
 def test_without_a_marker_decoding_loses_only_the_spaces(line):
     tokenizer = coded([line], marker="none")
     assert tokenizer.decode(tokenizer.encode(line)) == line.replace(" ", "")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(LINES, st.sampled_from(["end", "start", "continuation"]), st.floats(0, 1), st.integers(0, 2**32))
 def test_dropout_preserves_the_line_and_is_reproducible(line, marker, rate, seed):
     tokenizer = coded([line, CHARACTERS], marker=marker)
@@ -93,7 +93,7 @@ def test_dropout_preserves_the_line_and_is_reproducible(line, marker, rate, seed
     assert UNK not in first
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(WORDS, st.text("abcdeé漢 ", max_size=20))
 def test_dropout_that_drops_nothing_is_segmentation(words, unit):
     merged = train_bpe(words, 12, "none")

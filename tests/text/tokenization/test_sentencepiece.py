@@ -36,7 +36,7 @@ def test_lines_round_trip(algorithm, threshold):
     tokenizer = coded(algorithm, threshold)
     alphabet = sorted({character for line in LINES for character in line})
 
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=60)
     @given(st.lists(st.text([c for c in alphabet if c != " "], min_size=1, max_size=8), max_size=6).map(" ".join))
     def check(line):
         ids = tokenizer.encode(line)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from structattn.support.errors import DataError
+from structattn.support.errors import DataError, UsageError
 from structattn.support.special_tokens import BOS, EOS, PAD, UNK
 from structattn.text.tokenization.vocabulary import Vocabulary, tokenizer_digest
 
@@ -72,6 +72,18 @@ def test_a_damaged_file_is_rejected(tmp_path, content, reason):
     path.write_bytes(content)
     with pytest.raises(DataError, match=reason):
         Vocabulary.load(path)
+
+
+def test_what_would_take_gigabytes_is_neither_read_nor_written(tmp_path):
+    path = tmp_path / "vocabulary.txt"
+    path.write_bytes(b"<pad>\n<bos>\n<eos>\n" + b"a\n" * 4_000_000)
+    with pytest.raises(DataError, match="4000003 symbols; expected at most 4000000"):
+        Vocabulary.load(path)
+    path.write_bytes(b"<pad>\n<bos>\n<eos>\n" + b"a" * (1 << 26))
+    with pytest.raises(DataError, match="has 67108882 bytes; expected at most 67108864"):
+        Vocabulary.load(path)
+    with pytest.raises(UsageError, match="min_count or max_symbols leave some out"):
+        Vocabulary.from_symbols(["a" * (1 << 26)]).save(tmp_path / "other.txt")
 
 
 def test_a_missing_file_is_rejected(tmp_path):

@@ -12,8 +12,9 @@ from structattn.attention.softmax import CrossSoftmaxAttention
 from structattn.interop.export.input_form import UNLIMITED_POSITIONS, refuse, require_own_tables
 from structattn.interop.export.tokenizer import write_tokenizers
 from structattn.loading.trained_run import TrainedRun
+from structattn.settings.base import literal_of
 from structattn.settings.embeddings import Learned, NoPositions, Sinusoidal
-from structattn.settings.layers import LAYER_CLASSES
+from structattn.settings.layers import SoftmaxLayer
 from structattn.settings.transformer import EncoderDecoderSettings
 from structattn.support.imports import require_modules
 from structattn.support.shapes import Float32
@@ -80,7 +81,7 @@ def _supported(run: TrainedRun) -> EncoderDecoderSettings:
     if not isinstance(settings, EncoderDecoderSettings):
         raise refuse(run, FORM, f"model: {settings.kind}", "only translators can")
     for side, layers in (("encoder", settings.encoder.layers), ("decoder", settings.decoder.layers)):
-        plain = LAYER_CLASSES["softmax"].model_validate({"num_heads": layers[0].model_dump().get("num_heads")})
+        plain = SoftmaxLayer.model_validate({"num_heads": layers[0].model_dump().get("num_heads")})
         for index, layer in enumerate(layers):
             if layer != plain:
                 tree = layer.model_dump()
@@ -98,7 +99,12 @@ def _supported(run: TrainedRun) -> EncoderDecoderSettings:
     positions = settings.positions
     backward = isinstance(positions, Sinusoidal) and positions.direction == "backward"
     if backward or not isinstance(positions, Learned | NoPositions | Sinusoidal):
-        raise refuse(run, FORM, f"model.positions: {positions.kind}", "expected none, learned or forward sinusoidal")
+        raise refuse(
+            run,
+            FORM,
+            f"model.positions: {literal_of(type(positions), 'kind')}",
+            "expected none, learned or forward sinusoidal",
+        )
     return settings
 
 

@@ -1,5 +1,6 @@
 """Export as a folder of Hugging Face, which loads without code of its own."""
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -30,7 +31,16 @@ def export_huggingface(run: TrainedRun, folder: Path) -> str:
     except ImportError as error:
         raise UsageError(str(error)) from None
     write_tokenizers(run, folder, padding_side="left" if class_name.startswith("Structattn") else "right")
+    if class_name.endswith("GPT2LMHeadModel") and not prepared.vocabulary.has_unknown:
+        _logger.warning("%s: %s", run.run_dir, _UNSEEN.replace("`", ""))
     return _usage(run, class_name)
+
+
+_logger = logging.getLogger("structattn")
+_UNSEEN: Final = (
+    "words that the run has not seen get an id after the last one, which transformers refuses by torch's `IndexError: "
+    "index out of range in self`; data prepared with `--min-count 2` have an `<unk>` for them"
+)
 
 
 def _usage(run: TrainedRun, class_name: str) -> str:
@@ -50,7 +60,7 @@ def _usage(run: TrainedRun, class_name: str) -> str:
         *([] if "Masked" in loader else _generation(decoder)),
     ]
     return "\n".join(
-        ["```python", *lines, "```", "", "Special tokens in a text count as these tokens.", *_notes(class_name)]
+        ["```python", *lines, "```", "", "Special tokens in a text count as these tokens.", *_notes(run, class_name)]
     )
 
 
@@ -63,13 +73,14 @@ model(**inputs, position_ids=positions).logits[..., 2:].log_softmax(-1)  # colum
 ```"""
 
 
-def _notes(class_name: str) -> list[str]:
+def _notes(run: TrainedRun, class_name: str) -> list[str]:
     notes = []
     if class_name.startswith(("Structattn", "Stack")):
         code = "`trust_remote_code=True` runs the one line of `modeling_structattn.py`, which imports structattn"
         notes = ["", f"{code}; after `import structattn.interop.huggingface` it is not needed."]
     if class_name.endswith("GPT2LMHeadModel"):
         notes += ["", _GPT2_NOTE]
+        notes += [] if run.prepared.vocabulary.has_unknown else ["", f"{_UNSEEN[0].upper()}{_UNSEEN[1:]}."]
     return notes
 
 

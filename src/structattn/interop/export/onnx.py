@@ -23,7 +23,8 @@ from structattn.interop.export.onnx_graphs import (
 from structattn.interop.export.tokenizer import write_tokenizers
 from structattn.loading.trained_run import TrainedRun
 from structattn.models import EncoderDecoder, MaskedLanguageModel
-from structattn.settings.embeddings import Sinusoidal
+from structattn.settings.base import literal_of
+from structattn.settings.embeddings import POSITIONS, Sinusoidal
 from structattn.settings.transformer import EncoderDecoderSettings, LanguageModelSettings, MaskedLanguageModelSettings
 from structattn.support.files import write_unflushed
 from structattn.support.imports import require_modules
@@ -56,6 +57,9 @@ def require_graph(run: TrainedRun) -> None:
     positions = settings.positions
     if isinstance(positions, Sinusoidal) and positions.direction == "backward":
         raise refuse(run, FORM, "model.positions: backward", "positions would depend on the end of the text")
+    kind = literal_of(type(positions), "kind")
+    if kind in POSITIONS.plugins and POSITIONS[kind].scores is not None:
+        raise refuse(run, FORM, f"model.positions: {kind}", "expected those of this package, or added ones")
 
 
 def _require_layers(run: TrainedRun, path: str, layers: Any, settings: Any) -> None:

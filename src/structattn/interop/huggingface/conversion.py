@@ -22,7 +22,7 @@ from structattn.interop.huggingface.stack_models import CLASSES
 from structattn.models import Embedding, LanguageModel, MaskedLanguageModel
 from structattn.settings.base import Settings
 from structattn.settings.embeddings import Learned, NoPositions, Sinusoidal, TableEmbedding, max_positions
-from structattn.settings.layers import LAYER_CLASSES
+from structattn.settings.layers import SoftmaxLayer
 from structattn.settings.models import ModelSettings
 from structattn.settings.transformer import EncoderDecoderSettings, LanguageModelSettings
 from structattn.support.files import let_others_read
@@ -43,7 +43,7 @@ def is_gpt2(settings: Settings) -> bool:
     added = isinstance(positions, Learned | NoPositions) or (
         isinstance(positions, Sinusoidal) and positions.direction == "forward"
     )
-    plain = LAYER_CLASSES["softmax"].model_validate({"num_heads": settings.layers[0].model_dump().get("num_heads")})
+    plain = SoftmaxLayer.model_validate({"num_heads": settings.layers[0].model_dump().get("num_heads")})
     tied = settings.tied_embeddings and isinstance(settings.embedding, TableEmbedding)
     return added and tied and all(layer == plain for layer in settings.layers)
 

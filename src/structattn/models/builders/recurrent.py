@@ -1,14 +1,9 @@
 """Build recurrent models and their stacks."""
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
-from typing import Any
-
 from torch import nn
 
 from structattn.models import Embedding, SpelledEmbedding
 from structattn.models.builders.layers import VocabularySpec, spelled_embedding
-from structattn.models.builders.mechanisms import builder_of
 from structattn.models.recurrent.deep import DeepRecurrence
 from structattn.models.recurrent.initialization import initialize_recurrent
 from structattn.models.recurrent.language_model import RecurrentLanguageModel
@@ -16,12 +11,9 @@ from structattn.models.recurrent.recurrence import OneHot, Recurrence
 from structattn.operators import RecurrentStack
 from structattn.settings.base import Settings
 from structattn.settings.embeddings import TableEmbedding
-from structattn.settings.mechanisms import Nondeterministic, RecurrentSuperposition, Stratified
+from structattn.settings.mechanisms import Nondeterministic, RecurrentSuperposition, Stratified, mechanism_of
 from structattn.settings.recurrent import ElmanSettings, LstmSettings
 from structattn.support.special_tokens import CLASS_OFFSET, FIRST_SYMBOL
-
-RecurrentBuilder = Callable[[Any], RecurrentStack]
-"""Settings of the stack -> stack of a recurrent network."""
 
 
 def build_recurrent(settings: LstmSettings | ElmanSettings, vocabulary: VocabularySpec) -> RecurrentLanguageModel:
@@ -30,7 +22,7 @@ def build_recurrent(settings: LstmSettings | ElmanSettings, vocabulary: Vocabula
     Raises:
         SettingsError: the embeddings need the characters of words, and ``vocabulary`` has none.
     """
-    stack = None if settings.stack is None else builder_of(RECURRENT_BUILDERS, settings.stack)(settings.stack)
+    stack = None if settings.stack is None else build_recurrent_stack(settings.stack)
     joined = stack.reading_size if stack is not None and settings.join_reading else 0
     output_size = settings.hidden_size + joined
     embedding, input_size = _embedding(settings, vocabulary, output_size)
@@ -75,24 +67,26 @@ def _embedding(
     return spelled_embedding(kind, vocabulary, size, "model.embedding"), size
 
 
-def _recurrent_superposition(stack: RecurrentSuperposition) -> RecurrentStack:
+def build_recurrent_stack(settings: Settings) -> RecurrentStack:
+    """Return the stack of a recurrent network."""
+    use = mechanism_of(settings).recurrent_stack
+    assert use is not None
+    stack: RecurrentStack = use.build(settings)
+    return stack
+
+
+def superposition(stack: RecurrentSuperposition) -> RecurrentStack:
+    """Return a superposition stack."""
     pushed, depth = stack.pushed_activation, stack.depth
     return RecurrentStack("superposition", stack.stack_embedding_size, pushed=pushed, depth=depth)
 
 
-def _recurrent_stratified(stack: Stratified) -> RecurrentStack:
+def stratified(stack: Stratified) -> RecurrentStack:
+    """Return a stratified stack."""
     return RecurrentStack("stratified", stack.stack_embedding_size, pushed=stack.pushed_activation)
 
 
-def _recurrent_nondeterministic(stack: Nondeterministic) -> RecurrentStack:
+def nondeterministic(stack: Nondeterministic) -> RecurrentStack:
+    """Return a nondeterministic stack."""
     sizes = stack.stack_embedding_size, stack.num_states, stack.stack_alphabet_size
     return RecurrentStack("nondeterministic", *sizes, stack.pushed_activation, stack.window)
-
-
-RECURRENT_BUILDERS: Mapping[type[Settings], RecurrentBuilder] = MappingProxyType(
-    {
-        RecurrentSuperposition: _recurrent_superposition,
-        Stratified: _recurrent_stratified,
-        Nondeterministic: _recurrent_nondeterministic,
-    }
-)

@@ -37,11 +37,12 @@ class Plan:
     ("split").
 
     Attributes:
-        left_shifts, right_shifts, splits: the rules whose left, right, or neither child is a single terminal.
+        left_shifts: the rules whose left child is a single terminal, by this child: finite automata have many.
+        right_shifts, splits: the rules whose right child, or neither, is a single terminal.
         left_rows, right_rows: (G,), the row of each symbol in the tables of left and right children of splits, or -1.
     """
 
-    left_shifts: list[int]
+    left_shifts: dict[int, IndexArray]
     right_shifts: list[int]
     splits: list[int]
     left_rows: IndexArray
@@ -53,14 +54,18 @@ class Plan:
         single = ~np.isin(np.arange(len(rules.names)), rules.parents)
         left, right = single[rules.lefts], single[rules.rights]
         kinds = (left, ~left & right, ~left & ~right)
-        left_shifts, right_shifts, splits = (np.flatnonzero(kind).tolist() for kind in kinds)
+        left_rules, right_rules, split_rules = (np.flatnonzero(kind) for kind in kinds)
+        left_shifts = {
+            int(child): left_rules[rules.lefts[left_rules] == child] for child in np.unique(rules.lefts[left])
+        }
+        right_shifts, splits = right_rules.tolist(), split_rules.tolist()
         rows = (_row_of_each(side[splits], len(rules.names)) for side in (rules.lefts, rules.rights))
         return cls(left_shifts, right_shifts, splits, *rows)
 
     def bytes_per_string(self, length: int) -> int:
-        """Return the memory for the tables of one string."""
+        """Return the memory for one string: that of the tables, or of three layers of all symbols if that is more."""
         tables = int(self.left_rows.max()) + int(self.right_rows.max()) + 2
-        return 8 * max(1, tables) * (length + 1) ** 2
+        return 8 * (length + 1) * max(tables * (length + 1), 3 * self.left_rows.size, length + 1)
 
 
 def _row_of_each(used: IndexArray, symbols: int) -> IndexArray:
@@ -123,9 +128,12 @@ def _shift(rules: BinaryRules, plan: Plan, terminals: FloatArray, narrower: Floa
     """Return the spans of a width, (G, B, T-d+1), that shifts give from the next narrower ones and single terminals."""
     starts = narrower.shape[2] - 1
     layer = np.zeros((*narrower.shape[:2], starts))
-    for index in plan.left_shifts:
-        first = rules.weights[index] * terminals[rules.lefts[index]][:, :starts]
-        layer[rules.parents[index]] += first * narrower[rules.rights[index]][:, 1:]
+    flat, cells = layer.reshape(-1), layer[0].size
+    for left, chosen in plan.left_shifts.items():
+        string, start = np.nonzero(terminals[left][:, :starts])
+        first = rules.weights[chosen][:, None] * terminals[left][string, start]
+        products = first * narrower[rules.rights[chosen][:, None], string, start + 1]
+        np.add.at(flat, (rules.parents[chosen][:, None] * cells + string * starts + start).ravel(), products.ravel())
     for index in plan.right_shifts:
         last = rules.weights[index] * terminals[rules.rights[index]][:, width - 1 :]
         layer[rules.parents[index]] += narrower[rules.lefts[index]][:, :-1] * last
@@ -316,6 +324,11 @@ class ContextFreeLanguage:
         """Estimate -log P(string) / length for strings of at most that length; 0 if there are none."""
         valid = [size for size in self.valid_lengths(1, length)[-1:] if size]
         return (self.derivation_entropy(valid[0]) - self.log_length_probability(valid[0])) / valid[0] if valid else 0.0
+
+    def parsing_cost(self, length: int) -> int:
+        """Return a measure of time and memory of ``log_probabilities`` for a string: a second is some millions."""
+        plan = Plan.from_rules(self._rules)
+        return 10 * len(self._rules.parents) * length + len(plan.splits) * length**2
 
     def derivation_entropy(self, length: int) -> float:
         """Return the entropy, in nats, of the derivation of a string of that length.

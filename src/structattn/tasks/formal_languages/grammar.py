@@ -83,13 +83,80 @@ def merge(rules: Iterable[Rule]) -> tuple[Rule, ...]:
 
 def reachable(start: str, rules: Iterable[Rule]) -> tuple[Rule, ...]:
     """Keep the rules whose left-hand side occurs in a derivation from ``start``."""
-    rules = tuple(rules)
-    reached, grown = {start}, True
-    while grown:
-        size = len(reached)
-        reached.update(symbol for left, right, _ in rules if left in reached for symbol in right)
-        grown = len(reached) > size
+    rules, found = tuple(rules), dict[str, set[str]]()
+    for left, right, _ in rules:
+        found.setdefault(left, set()).update(right)
+    reached, pending = {start}, [start]
+    while pending:
+        new = found.get(pending.pop(), set()) - reached
+        reached |= new
+        pending += new
     return tuple(each for each in rules if each.left in reached)
+
+
+def deriving(rules: Iterable[Rule], symbols: Iterable[str] = ()) -> set[str]:
+    """Return the nonterminals that derive a string of some symbols alone; of no symbols, the empty string.
+
+    Cost: linear in the size of the grammar.
+    """
+    waiting: dict[str, list[int]] = {}  # symbol -> the rules that have it on their right, once for each occurrence
+    lefts, missing = [], []
+    for index, (left, right, _) in enumerate(rules):
+        lefts.append(left)
+        missing.append(len(right))
+        for symbol in right:
+            waiting.setdefault(symbol, []).append(index)
+    pending = [*symbols, *(left for left, count in zip(lefts, missing, strict=True) if not count)]
+    known = set[str]()
+    while pending:
+        if (symbol := pending.pop()) in known:
+            continue
+        known.add(symbol)
+        for index in waiting.get(symbol, ()):
+            missing[index] -= 1
+            if not missing[index]:
+                pending.append(lefts[index])
+    return known.intersection(lefts)
+
+
+def children_alone(grammar: Grammar) -> dict[str, set[str]]:
+    """Return, for each nonterminal, those that a rule derives from it alone, all other symbols being empty.
+
+    A cycle among them gives strings infinitely many derivations.
+    """
+    empty, children = deriving(grammar.rules), dict[str, set[str]]()
+    for left, right, _ in grammar.rules:
+        kept = [symbol for symbol in right if symbol not in empty]
+        alone = set(kept) if len(kept) == 1 else set() if kept else set(right)
+        children.setdefault(left, set()).update(alone.intersection(grammar.rules_of))
+    return children
+
+
+MAX_BITS = 4096
+MAX_CHAINS = 20_000
+MAX_SIZE = 40_000
+
+
+def exact(value: Fraction) -> Fraction:
+    """Return a weight that later ones are computed from.
+
+    Raises:
+        ValueError: its denominator has more than ``MAX_BITS`` bits, so that exact arithmetic would take long.
+    """
+    if value.denominator.bit_length() > MAX_BITS:
+        raise ValueError(
+            f"a weight is a fraction whose denominator has more than {MAX_BITS} bits; expected simpler weights"
+        )
+    return value
+
+
+def _limited(rules: Iterable[Rule]) -> Iterator[Rule]:
+    size = 0
+    for each in rules:
+        size += 1 + len(each.right)
+        if size > MAX_SIZE:
+            raise ValueError(f"the grammar without empty and unary rules has more than {MAX_SIZE} symbols in its rules")
+        yield each
 
 
 Variant = Literal["faithful", "reference"]
@@ -119,18 +186,17 @@ def empty_probabilities(grammar: Grammar) -> dict[str, Fraction]:
         ValueError: nonterminals derive the empty string through each other in a cycle; the probability would be the
             root of a polynomial, not a fraction.
     """
-    empty: set[str] = set()
-    while grown := {left for left, right, _ in grammar.rules if empty.issuperset(right)} - empty:
-        empty |= grown
-    vanishing = [each for each in grammar.rules if empty.issuperset(each.right)]
-    edges: dict[str, set[str]] = {}
-    for left, right, _ in vanishing:
-        edges.setdefault(left, set()).update(right)
+    empty = deriving(grammar.rules)
+    vanishing = {
+        symbol: [each for each in grammar.rules_of[symbol] if empty.issuperset(each.right)]
+        for symbol in grammar.rules_of
+        if symbol in empty
+    }
+    edges = {symbol: {child for each in rules for child in each.right} for symbol, rules in vanishing.items()}
     probabilities: dict[str, Fraction] = {}
     for symbol in _bottom_up(edges, "empty rules"):
-        probabilities[symbol] = sum(
-            (_product(each, probabilities) for each in vanishing if each.left == symbol), Fraction(0)
-        )
+        total = sum((_product(each, probabilities) for each in vanishing[symbol]), Fraction(0))
+        probabilities[symbol] = exact(total)
     return probabilities
 
 
@@ -142,13 +208,14 @@ def _product(each: Rule, factors: Mapping[str, Fraction]) -> Fraction:
 
 
 def _with_symbols_dropped(each: Rule, empty: Mapping[str, Fraction]) -> Iterator[Rule]:
-    choices = [((True, 1 - empty.get(symbol, 0)), (False, empty.get(symbol, 0))) for symbol in each.right]
+    shares = [((True, 1 - empty.get(symbol, 0)), (False, empty.get(symbol, 0))) for symbol in each.right]
+    choices = [[choice for choice in pair if choice[1]] for pair in shares]
     for chosen in product(*choices):
         weight = each.weight / (1 - empty.get(each.left, 0))
         for _, share in chosen:
             weight *= share
         right = tuple(symbol for symbol, (kept, _) in zip(each.right, chosen, strict=True) if kept)
-        if right and weight:
+        if right:
             yield Rule(each.left, right, weight)
 
 
@@ -159,7 +226,7 @@ def without_empty_rules(grammar: Grammar, empty: Mapping[str, Fraction]) -> Gram
     weights of the rules of X are divided by 1 - e. A nonterminal that is always empty is removed.
     """
     kept = [each for each in grammar.rules if empty.get(each.left) != 1]
-    rules = merge(new for each in kept for new in _with_symbols_dropped(each, empty))
+    rules = merge(_limited(new for each in kept for new in _with_symbols_dropped(each, empty)))
     return Grammar(grammar.start, grammar.alphabet, reachable(grammar.start, rules))
 
 
@@ -171,16 +238,19 @@ def unary_closure(grammar: Grammar) -> dict[str, dict[str, Fraction]]:
     """Return closure[A][B], the weight of all chains A => ... => B of unary rules, including the empty chain.
 
     Raises:
-        ValueError: unary rules form a cycle.
+        ValueError: unary rules form a cycle, or more than ``MAX_CHAINS`` chains.
     """
     unary = {left: [each for each in rules if _is_unary(each, grammar)] for left, rules in grammar.rules_of.items()}
     edges = {left: {each.right[0] for each in rules} for left, rules in unary.items()}
-    closure: dict[str, dict[str, Fraction]] = {}
+    closure, size = dict[str, dict[str, Fraction]](), 0
     for symbol in _bottom_up(edges, "unary rules"):
         closure[symbol] = {symbol: Fraction(1)}
         for _, (child,), weight in unary[symbol]:
             for last, share in closure[child].items():
-                closure[symbol][last] = closure[symbol].get(last, Fraction(0)) + weight * share
+                closure[symbol][last] = exact(closure[symbol].get(last, Fraction(0)) + weight * share)
+        size += len(closure[symbol])
+        if size > MAX_CHAINS:
+            raise ValueError(f"there are more than {MAX_CHAINS} chains of unary rules")
     return closure
 
 
@@ -200,16 +270,19 @@ def normal_form(grammar: Grammar, variant: Variant) -> NormalForm:
             rule), by the weights of the rules: an empty or unary root, and the empty string, are lost.
 
     Raises:
-        ValueError: empty or unary rules form a cycle.
+        ValueError: empty or unary rules form a cycle; or the result has more than ``MAX_SIZE`` symbols, counting both
+            sides of rules, or weights of more than ``MAX_BITS`` bits.
     """
     empty = empty_probabilities(grammar)
     nonempty = without_empty_rules(grammar, empty)
     closure = unary_closure(nonempty)
     inner = merge(
-        Rule(left, right, share * weight)
-        for left, chains in closure.items()
-        for last, share in chains.items()
-        for _, right, weight in (each for each in nonempty.rules_of[last] if not _is_unary(each, nonempty))
+        _limited(
+            Rule(left, right, share * weight)
+            for left, chains in closure.items()
+            for last, share in chains.items()
+            for _, right, weight in (each for each in nonempty.rules_of[last] if not _is_unary(each, nonempty))
+        )
     )
     start_empty = empty.get(grammar.start, Fraction(0))
     rules = (*_root_rules(nonempty, variant, inner, 1 - start_empty), *inner)

@@ -2,27 +2,40 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
 import numpy as np
 
 from structattn.support.special_tokens import FIRST_SYMBOL
+from structattn.tasks.formal_languages.context_free import ContextFreeLanguage
 from structattn.tasks.formal_languages.dependencies import dependency_scores, has_dependencies
-from structattn.tasks.formal_languages.registry import formal_language
+from structattn.tasks.formal_languages.language_files.language_file import prepared_language
 from structattn.tasks.language_modeling.evaluate import language_modeling_scores
 from structattn.tasks.language_modeling.generator import GenerationSettings, TextGenerator
 from structattn.tasks.language_modeling.prompts import TextEncoder
 from structattn.tasks.loaded import LoadedRun
 from structattn.tasks.scores import SplitScores
 
+MAX_PARSING_COST: Final = 10_000_000
+"""Of a string whose membership is decided: seconds, and less than 1 GB, for a grammar of any size."""
+
 
 def make_generator(run: LoadedRun, settings: GenerationSettings) -> TextGenerator:
-    """Return a generator of strings with the model of a run."""
-    extra = run.prepared.header.extra
-    language = formal_language(extra["language"], extra["variant"])
+    """Return a generator of strings with the model of a run.
 
-    def contains(ids: Sequence[int]) -> bool:
+    Raises:
+        DataError: the data define no language.
+    """
+    language = prepared_language(run.prepared)
+
+    def contains(ids: Sequence[int]) -> bool | None:
         string = np.array(ids, dtype=np.int64) - FIRST_SYMBOL
-        return bool(language.log_probabilities([string])[0] > -np.inf)
+        if isinstance(language, ContextFreeLanguage) and language.parsing_cost(len(string)) > MAX_PARSING_COST:
+            return None
+        try:
+            return bool(language.log_probabilities([string])[0] > -np.inf)
+        except ValueError:  # a probability is outside the range of float64
+            return None
 
     return TextGenerator(TextEncoder(run), settings, contains)
 

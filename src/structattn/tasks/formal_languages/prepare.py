@@ -7,6 +7,7 @@ uniformly from the valid lengths; the test set has equally many strings of each 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -15,9 +16,11 @@ from structattn.support.progress import progress
 from structattn.support.seeds import numpy_generator
 from structattn.support.special_tokens import FIRST_SYMBOL
 from structattn.tasks.formal_languages.grammar import Variant
+from structattn.tasks.formal_languages.language_files.language_file import DEFINITION, LanguageFile, find_language_file
 from structattn.tasks.formal_languages.length_table import FloatArray, IndexArray
 from structattn.tasks.formal_languages.registry import Language, formal_language
-from structattn.text.folders.writing import require_empty_folder, write_prepared
+from structattn.tasks.formal_languages.summary import SUMMARY, summarize
+from structattn.text.folders.writing import require_empty_folder, source_entry, write_prepared
 from structattn.text.tokenization.vocabulary import Vocabulary
 
 
@@ -77,32 +80,37 @@ def prepare_formal_language(
 
     Args:
         folder: the prepared folder; must not exist, or be empty.
-        name: a key of ``FORMAL_LANGUAGES``.
+        name: a key of ``FORMAL_LANGUAGES``, or the path of a language file, whose text the folder will hold.
         variant: ``faithful`` or ``reference``; see ``formal_language``.
         seed: the seed of ``train`` and ``valid``, which the papers redraw for every run.
         test_seed: the seed of the test set, which all runs share.
         sizes: the numbers and lengths of strings.
 
     Raises:
-        UsageError: no language or variant has that name, or it has no strings of these lengths.
-        DataError: the folder is not empty, or cannot be written; then nothing is left on disk.
+        UsageError: no language or variant has that name; or it has no strings of these lengths, or some whose
+            probabilities are out of range.
+        DataError: the file defines no language; or the folder is not empty, or cannot be written; then nothing is left
+            on disk.
     """
     folder = Path(folder)
     require_empty_folder(folder)
-    language = formal_language(name, variant)
+    file = find_language_file(name, variant)
+    language = formal_language(name, variant) if file is None else file.language
     lengths = _lengths_of_splits(language, sizes)
     short_lengths = _require_valid_lengths(language, *sizes.short_lengths) if sizes.short else []
     strings = _sample_splits(language, lengths, sizes, {"train": seed, "valid": seed, "test": test_seed})
     strings["train"] += _sample_groups(language, "short", short_lengths, sizes.short, sizes.group_size, seed)
+    log_conditionals = _log_conditionals(language, {split: strings[split] for split in ("valid", "test")})
     write_prepared(
         folder,
         kind="formal_language",
         vocabulary=Vocabulary.from_symbols(language.alphabet),
-        tokenizer={"level": "character"},
+        tokenizer={"level": "character" if max(map(len, language.alphabet)) == 1 else "word"},
         splits={split: (string + FIRST_SYMBOL for string in drawn) for split, drawn in strings.items()},
-        log_probabilities=_log_conditionals(language, {split: strings[split] for split in ("valid", "test")}),
+        sources=() if file is None else [source_entry(Path(name), DEFINITION, folder)],
+        log_probabilities=log_conditionals,
         extra={
-            "language": name,
+            "language": language.name,
             "variant": variant,
             "seed": seed,
             "test_seed": test_seed,
@@ -111,8 +119,18 @@ def prepare_formal_language(
             "test_lengths": list(sizes.test_lengths),
             "group_size": sizes.group_size,
             **({"short": sizes.short, "short_lengths": list(sizes.short_lengths)} if sizes.short else {}),
+            **({} if file is None else _description(file, lengths, strings["test"], log_conditionals["test"])),
         },
     )
+
+
+def _description(
+    file: LanguageFile, lengths: Mapping[str, list[int]], test: Sequence[IndexArray], log_conditionals: FloatArray
+) -> dict[str, Any]:
+    """Return what the header has of a language from a file: its text, and a summary."""
+    test_lengths = np.array([len(string) for string in test])
+    summary = summarize(file.language, file.is_regular, lengths, test_lengths, log_conditionals)
+    return {DEFINITION: file.text, SUMMARY: summary}
 
 
 def _lengths_of_splits(language: Language, sizes: FormalLanguageSizes) -> dict[str, list[int]]:
@@ -123,7 +141,9 @@ def _lengths_of_splits(language: Language, sizes: FormalLanguageSizes) -> dict[s
 def _require_valid_lengths(language: Language, low: int, high: int) -> list[int]:
     lengths = language.valid_lengths(low, high)
     if not lengths:
-        raise UsageError(f"{language.name} ({language.variant}) has no strings of the lengths {low} to {high}")
+        shorter = ", ".join(map(str, language.valid_lengths(0, high)[-5:])) or "none"
+        reason = f"has no strings of the lengths {low} to {high}; shorter ones that it has: {shorter}"
+        raise UsageError(f"{language.name} ({language.variant}) {reason}")
     return lengths
 
 
@@ -160,5 +180,8 @@ def _log_conditionals(language: Language, strings: Mapping[str, Sequence[IndexAr
     with progress("Computing probabilities", sum(map(len, strings.values())), "strings") as advance:
         for split, drawn in strings.items():
             of_lengths = np.array([language.log_length_probability(len(string)) for string in drawn])
-            conditionals[split] = np.minimum(language.log_probabilities(drawn, advance) - of_lengths, 0.0)
+            try:
+                conditionals[split] = np.minimum(language.log_probabilities(drawn, advance) - of_lengths, 0.0)
+            except ValueError as error:
+                raise UsageError(f"{language.name}: {error}; expected shorter strings") from None
     return conditionals

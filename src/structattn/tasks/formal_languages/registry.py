@@ -1,6 +1,7 @@
 """The formal languages by name, and the protocol of all of them."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from types import MappingProxyType
 from typing import Protocol
@@ -10,6 +11,7 @@ from numpy.random import Generator
 from numpy.typing import ArrayLike, NDArray
 
 from structattn.support.errors import UsageError
+from structattn.support.plugins import Plugin, Registry
 from structattn.tasks.formal_languages.context_free import ContextFreeLanguage
 from structattn.tasks.formal_languages.copying import COPYING_LANGUAGES
 from structattn.tasks.formal_languages.grammar import VARIANTS, Grammar, Variant, normalized, rule
@@ -143,14 +145,41 @@ GRAMMAR_DESCRIPTIONS: Mapping[str, str] = MappingProxyType(
 )
 
 
-FORMAL_LANGUAGES: Mapping[str, str] = MappingProxyType(
+FORMAL_LANGUAGES: Registry[str] = Registry(
+    "formal language",
     {
         **GRAMMAR_DESCRIPTIONS,
         **{name: language.description for name, language in COPYING_LANGUAGES.items()},
         StackLanguage.name: "brackets nested at most four deep, and digits that state the depth",
-    }
+    },
 )
 """The names of all formal languages, with one-line descriptions."""
+_REGISTERED: dict[str, Language] = {}
+
+
+@dataclass(frozen=True)
+class FormalLanguage:
+    """Entry of a formal language of a plugin, to be registered under its name.
+
+    Args:
+        language: the language.
+        description: one line for `structattn list`.
+    """
+
+    language: Language
+    description: str
+
+    def register(self, plugin: Plugin) -> None:
+        """Add this to the formal languages.
+
+        Raises:
+            UsageError: the name is taken, or the language lacks a method.
+        """
+        wanted = [each for each in vars(Language) if not each.startswith("_")]
+        if missing := [each for each in wanted if not hasattr(self.language, each)]:
+            raise UsageError(f"formal language {self.language!r}: has no {missing[0]}; expected {', '.join(wanted)}")
+        FORMAL_LANGUAGES.add(self.language.name, self.description, plugin)
+        _REGISTERED[self.language.name] = self.language
 
 
 def formal_language(name: str, variant: Variant = "faithful") -> Language:
@@ -165,9 +194,14 @@ def formal_language(name: str, variant: Variant = "faithful") -> Language:
         UsageError: no language or variant has that name.
     """
     if name not in FORMAL_LANGUAGES:
-        raise UsageError(f"formal language {name!r} is unknown; expected one of {', '.join(FORMAL_LANGUAGES)}")
+        known = ", ".join(FORMAL_LANGUAGES)
+        raise UsageError(
+            f"formal language {name!r} is unknown; expected a file .cfg, .fsa or .regex, or one of {known}"
+        )
     if variant not in VARIANTS:
         raise UsageError(f"variant {variant!r} is unknown; expected one of {', '.join(VARIANTS)}")
+    if name in _REGISTERED:
+        return _REGISTERED[name]
     if name in GRAMMARS:
         return ContextFreeLanguage(name, variant, GRAMMARS[name]())
     return COPYING_LANGUAGES[name] if name in COPYING_LANGUAGES else StackLanguage()

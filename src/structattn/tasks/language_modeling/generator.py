@@ -38,7 +38,7 @@ class Generation:
         num_tokens: of the continuation, <eos> included.
         finished: whether the text ends in <eos> or a stop string; otherwise it was cut at the maximal length.
         in_language: whether a finished string belongs to the formal language that the model was trained on; None for
-            other text.
+            other text, and for strings that would take long to parse.
     """
 
     prompt: str
@@ -132,12 +132,12 @@ class TextGenerator:
         encoder: of the run.
         settings: how texts are generated.
         contains: returns whether the language that the model was trained on has a string, given as the ids of its
-            symbols; None if no such language is known.
+            symbols, or None where that takes long; None if no such language is known.
     """
 
     encoder: TextEncoder
     settings: GenerationSettings = GenerationSettings()
-    contains: Callable[[Sequence[int]], bool] | None = None
+    contains: Callable[[Sequence[int]], bool | None] | None = None
 
     def __post_init__(self) -> None:
         if self.settings.lines > 1 and not is_stream(self.encoder.run.settings):

@@ -35,8 +35,10 @@ from structattn.text.tokenization.splitting import TextSize
 from structattn.text.tokenization.subword_tokenizer import SubwordTokenizer, build_subword_tokenizers
 from structattn.text.tokenization.subword_training import (
     SymbolCounts,
+    number_of_subwords,
     pretoken_counts,
     pretokenizer,
+    report_words_seen_once,
     train_subword_model,
 )
 from structattn.text.tokenization.tokenizers import SymbolTokenizer, choose_vocabulary
@@ -73,16 +75,14 @@ def _train_with_classes(train: Mapping[str, int], held_out: Iterable[str], setti
 
 def _train_subwords(words: Mapping[str, int], settings: TextSettings) -> TextTokenizer:
     pretokens = pretoken_counts(words, pretokenizer(settings.level, settings.marker))
-    size = _vocabulary_size(words, settings.level) if settings.vocabulary_size is None else settings.vocabulary_size
+    size = settings.vocabulary_size
+    size = number_of_subwords(settings.level, words) if size is None else size
     model = train_subword_model(settings.level, pretokens, size, settings.marker)
     (tokenizer,) = build_subword_tokenizers(model, [pretokens], settings.min_count)
     return TextTokenizer(tokenizer, settings.normalization)
 
 
 _CHUNK_BYTES: Final = 1 << 20
-_WORDS_FOR_EACH_MERGE: Final = 100
-_MAX_MERGES: Final = 32_000
-_FIRST_PIECES: Final = 2  # of SentencePiece: <unk> and the space
 _MAX_SUBWORD_WORDS: Final = 300_000  # training of byte-pair encoding takes 0.8 kB for each
 _SETTINGS: Final = TextSettings()
 
@@ -168,10 +168,10 @@ def prepare_language_modeling(
         )
         words = surveys[TRAIN].counts.pop()
         if settings.level in SUBWORD_LEVELS and settings.vocabulary_size is None:
-            settings = replace(settings, vocabulary_size=_vocabulary_size(words, settings.level))
+            settings = replace(settings, vocabulary_size=number_of_subwords(settings.level, words))
         tokenizer = train_tokenizer(words, held_out, settings)
         if isinstance(tokenizer.tokenizer, SubwordTokenizer):
-            _report_words_seen_once(words, tokenizer.tokenizer, notices)
+            report_words_seen_once(words, tokenizer.tokenizer, notices)
         del words
         for survey in surveys.values():
             survey.counts.clear()  # they take the most memory
@@ -196,24 +196,6 @@ def prepare_language_modeling(
             )
     _report(settings, totals, notices)
     return notices.messages
-
-
-def _vocabulary_size(words: Mapping[str, int], level: str) -> int:
-    """Return the number of subwords to learn: few examples teach a model little of a token."""
-    merges = min(_MAX_MERGES, sum(words.values()) // _WORDS_FOR_EACH_MERGE)
-    return max(1, merges) if level == "bpe" else merges + len(set().union(*words)) + _FIRST_PIECES
-
-
-def _report_words_seen_once(words: Mapping[str, int], tokenizer: SubwordTokenizer, notices: Notices) -> None:
-    """Warn if most of the tokens that occur in the training text are whole words that occur once there."""
-    used, once = set[int](), 0
-    for count, ids in zip(words.values(), tokenizer.encode_words(list(words)), strict=True):
-        used.update(ids)
-        once += count == len(ids) == 1
-    if 2 * once > len(used):
-        advice = "a smaller vocabulary_size (--vocabulary-size) makes them of parts"
-        stated = f"{once:,} of the {len(used):,} tokens of train are whole words that occur once in it"
-        notices.add(f"{stated}, of which a model learns little; {advice}")
 
 
 def _survey(

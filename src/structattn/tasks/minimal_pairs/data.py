@@ -1,152 +1,37 @@
-"""Minimal pairs of sentences, how corpora of running text write them, and their log-likelihoods by a run."""
+"""Minimal pairs of sentences: the files of BLiMP, MultiBLiMP and BLiMP-NL."""
 
-import re
-from collections.abc import Collection, Iterator, Sequence
+import csv
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from types import MappingProxyType
+from typing import Annotated, Any, Final, NamedTuple
 
-import numpy as np
 from pydantic import Field
 
-from structattn.models import MaskedLanguageModel
-from structattn.settings.embeddings import max_positions
-from structattn.support.errors import DataError, UsageError
+from structattn.support.environment import name_of
+from structattn.support.errors import DataError
 from structattn.support.json_files import Shape, check_shape
 from structattn.support.reading import parse_json
-from structattn.support.shapes import Float64
-from structattn.support.special_tokens import BOS, EOS, UNK
-from structattn.tasks.language_modeling.evaluate import line_token_losses
-from structattn.tasks.loaded import LoadedRun
 from structattn.text.reading import Line, Notices, read_lines
-from structattn.text.tokenization.tokenizers import locate_errors
 
-_MARKS = r"[.,;:?!]"
-_SEPARATE_STOP = re.compile(r"(?<!\S)\.(?!\S)")
-_ATTACHED_STOP = re.compile(r"(?<=\w)\.(?!\S)")
-_SEPARATE_NEGATION = re.compile(r"(?<!\S)n't(?!\S)")
-
-
-@dataclass(frozen=True)
-class WrittenForm:
-    """Rewrites untokenized English in the form of a corpus; words are separated by single spaces.
-
-    Args:
-        separate_marks: write punctuation marks and the ends of contractions as words: ``Bo isn't here.`` becomes
-            ``Bo isn 't here .``, the form of WikiText.
-        separate_negations: where marks are separated, write ``is n't``, the form of the Penn Treebank.
-        lowercase: convert to lower case.
-    """
-
-    separate_marks: bool = False
-    separate_negations: bool = False
-    lowercase: bool = False
-
-    def __call__(self, sentence: str) -> str:
-        """Return the sentence in this form."""
-        if self.separate_marks:
-            contraction = r"n't\b|'\w*" if self.separate_negations else r"'\w*"
-            sentence = re.sub(f"({contraction}|{_MARKS})", r" \1 ", sentence)
-        if self.lowercase:
-            sentence = sentence.lower()
-        return " ".join(sentence.split())
-
-    @classmethod
-    def of_corpus(cls, text: str, symbols: Collection[str], separate_marks: bool | None = None) -> "WrittenForm":
-        """Return the form of a corpus.
-
-        Negations are separated if ``n't`` is a word of the text; sentences are converted to lower case if no symbol has
-        an upper-case letter.
-
-        Args:
-            text: the beginning of the corpus.
-            symbols: its vocabulary.
-            separate_marks: whether marks are separated; None: if more full stops of the text are words of their own
-                than end a word.
-        """
-        if separate_marks is None:
-            separate_marks = len(_SEPARATE_STOP.findall(text)) > len(_ATTACHED_STOP.findall(text))
-        lowercase = not any(symbol != symbol.lower() for symbol in symbols)
-        return cls(separate_marks, separate_marks and _SEPARATE_NEGATION.search(text) is not None, lowercase)
-
-
-_MAX_LOGITS = 1 << 24  # 64 MiB in float32: a batch that stays small also for large vocabularies
-_MAX_BATCH_TOKENS = 8192
-
-
-@dataclass(frozen=True)
-class Span:
-    """Tokens ``start`` to ``stop`` of a line; position ``len(line)`` is the ``<eos>`` after it."""
-
-    line: tuple[int, ...]
-    start: int
-    stop: int
-
-
-@dataclass(frozen=True)
-class SentenceScorer:
-    """Encodes sentences with the tokenizer of a run, and scores them with its model.
-
-    The model of a corpus of sentences is a distribution over sentences: a sentence follows ``<bos>``, and its ``<eos>``
-    is scored. In a stream of lines, which hold many sentences, a sentence follows the ``<eos>`` of the line before it,
-    and the line goes on.
-
-    Args:
-        run: of the task ``language_modeling``, with a model that predicts each token from those before it.
-        form: in which sentences are written before they are encoded.
-
-    Raises:
-        UsageError: the run is of another task, or its model sees the tokens on both sides.
-    """
-
-    run: LoadedRun
-    form: WrittenForm
-
-    def __post_init__(self) -> None:
-        task, kind = self.run.settings.task, self.run.settings.model.kind
-        if task != "language_modeling" or isinstance(self.run.model, MaskedLanguageModel):
-            raise UsageError(
-                f"{self.run.run_dir}: a model of kind {kind!r} and task {task!r} gives sentences no probability; "
-                "expected a causal model of the task 'language_modeling'"
-            )
-
-    @property
-    def is_stream(self) -> bool:
-        """Whether the model was trained on a stream of lines."""
-        return self.run.prepared.kind == "stream"
-
-    def encode(self, text: str, path: Path, line: int) -> tuple[int, ...]:
-        """Return the ids of a sentence or of its beginning.
-
-        Raises:
-            DataError: it cannot be encoded, or is too long for the model.
-        """
-        with locate_errors(path, line, 0, exact=False):
-            ids = tuple(self.run.prepared.tokenizer.encode(self.form(text)))
-        maximum = max_positions(self.run.settings.model)
-        if maximum is not None and len(ids) >= maximum:
-            raise DataError(path, f"has {len(ids)} tokens; the model has {maximum} positions", line)
-        return ids
-
-    def sentence(self, ids: tuple[int, ...]) -> Span:
-        """Return what is scored of a sentence: all tokens, and ``<eos>`` unless the data are a stream."""
-        return Span(ids, 0, len(ids) + (not self.is_stream))
-
-    def has_unknown(self, ids: Sequence[int]) -> bool:
-        """Return whether a token is ``<unk>``."""
-        return self.run.prepared.vocabulary.has_unknown and UNK in ids
-
-    def log_probabilities(self, spans: Sequence[Span], what: str) -> Float64[np.ndarray, " spans"]:
-        """Return log p of the tokens of each span, given the tokens before them, in nats.
-
-        Cost: each distinct line is scored once, so that equal spans of equal lines have equal scores.
-        """
-        lines = list(dict.fromkeys(span.line for span in spans))
-        size = min(_MAX_BATCH_TOKENS, max(1, _MAX_LOGITS // self.run.prepared.vocabulary.size))
-        of_lines = line_token_losses(self.run.accelerated, lines, size, what, EOS if self.is_stream else BOS)
-        losses = dict(zip(lines, of_lines, strict=True))
-        return np.array([-losses[span.line][span.start : span.stop].sum() for span in spans], dtype=np.float64)
-
+BLIMP: Final = "BLiMP"
+PHENOMENA = (
+    "anaphor_agreement",
+    "argument_structure",
+    "binding",
+    "control_raising",
+    "determiner_noun_agreement",
+    "ellipsis",
+    "filler_gap_dependency",
+    "irregular_forms",
+    "island_effects",
+    "npi_licensing",
+    "quantifiers",
+    "subject_verb_agreement",
+)
+FIELDS = ("syntax", "morphology", "syntax_semantics", "semantics")
 
 _FIELDS = {"syntax/semantics": "syntax_semantics"}
 _PHENOMENA = {"s-selection": "argument_structure"}
@@ -174,25 +59,99 @@ class MinimalPair:
     line: int
 
 
+_SUFFIXES = ("jsonl", "tsv", "csv")
+
+
 def read_minimal_pairs(path: Path, notices: Notices) -> list[MinimalPair]:
     """Read minimal pairs in file order.
 
     Args:
-        path: a file, or a folder with files ``*.jsonl`` or ``*.jsonl.gz``, which are read in the order of their names.
+        path: a file of BLiMP, JSON lines, or a table with the columns of ``COLUMNS``, as those of MultiBLiMP and
+            BLiMP-NL; or a folder with files ``*.jsonl``, ``*.tsv`` and ``*.csv``, which are read in the order of their
+            names. ``.gz`` is decompressed.
         notices: collects notices of reading.
 
     Raises:
         DataError: there are no pairs, or one is malformed.
     """
-    paths = sorted([*path.glob("*.jsonl"), *path.glob("*.jsonl.gz")]) if path.is_dir() else [path]
+    patterns = [f"*.{suffix}{compressed}" for suffix in _SUFFIXES for compressed in ("", ".gz")]
+    paths = sorted(each for pattern in patterns for each in path.glob(pattern)) if path.is_dir() else [path]
     pairs = [pair for each in paths for pair in _read(each, notices)]
     if not pairs:
-        raise DataError(path, "holds no minimal pairs; expected BLiMP's *.jsonl or *.jsonl.gz, or a folder of them")
+        raise DataError(path, f"holds no minimal pairs; expected {', '.join(patterns)}, or a folder of them")
     return pairs
 
 
+def suite_name(path: Path, pairs: Sequence[MinimalPair]) -> str:
+    """Return ``BLIMP`` for pairs of its fields and phenomena, otherwise the name of their file or folder."""
+    of_blimp = all(pair.field in FIELDS and pair.phenomenon in PHENOMENA for pair in pairs)
+    return BLIMP if of_blimp else name_of(path).split(".")[0]
+
+
 def _read(path: Path, notices: Notices) -> Iterator[MinimalPair]:
-    for line in read_lines(path, notices):
+    lines = read_lines(path, notices)
+    for first in lines:
+        read = _read_json_lines if first.text.lstrip().startswith(("{", "[")) else _read_table
+        yield from read(path, chain([first], lines))
+
+
+COLUMNS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "good": ("sentence_good", "sen"),
+        "bad": ("sentence_bad", "wrong_sen"),
+        "phenomenon": ("phenomenon", "linguistic_phenomenon", "linguistics_term"),
+        "paradigm": ("paradigm", "grammatical_feature", "uid"),
+        "field": ("field", "lang"),
+    }
+)
+"""Part of a minimal pair -> names of its column in tables, in BLiMP-NL, MultiBLiMP or BLiMP.
+
+Names are compared in lower case, spaces and hyphens as underscores; other columns are ignored. Without its column, the
+phenomenon is the name of the file, the paradigm the phenomenon, and the field the name of the file.
+"""
+_MOST_CHARACTERS = 10_000
+
+
+def _read_table(path: Path, lines: Iterable[Line]) -> Iterator[MinimalPair]:
+    """Read a table with a header, whose columns are separated by tabs, commas or semicolons, with quotes as in CSV."""
+    first, *rest = lines
+    delimiter = max("\t,;", key=first.text.count)
+    rows = csv.reader((f"{line.text}\n" for line in (first, *rest)), delimiter=delimiter, strict=True)
+    try:
+        header = next(rows)
+        columns, name = _columns(path, header), name_of(path).split(".")[0]
+        for row in rows:
+            if len(row) != len(header):
+                raise DataError(path, f"has {len(row)} columns; the header has {len(header)}", rows.line_num)
+            parts = {part: row[column].strip() for part, column in columns.items()}
+            for part in ("good", "bad"):
+                if not 1 <= len(parts[part]) <= _MOST_CHARACTERS:
+                    reason = f"{header[columns[part]]} has {len(parts[part]):,} characters"
+                    raise DataError(path, f"{reason}; expected 1 to {_MOST_CHARACTERS:,}", rows.line_num)
+            phenomenon = parts.get("phenomenon") or name
+            paradigm = f"{phenomenon}: {parts['paradigm']}" if parts.get("paradigm") else phenomenon
+            field = parts.get("field") or name
+            yield MinimalPair(parts["good"], parts["bad"], paradigm, phenomenon, field, {}, path, rows.line_num)
+    except csv.Error as error:
+        raise DataError(path, f"not a table: {error}", rows.line_num) from None
+
+
+def _columns(path: Path, header: Sequence[str]) -> dict[str, int]:
+    """Return the column of each part of a pair that has one."""
+    names = [name.strip().lower().replace(" ", "_").replace("-", "_") for name in header]
+    found = {
+        part: next(names.index(name) for name in accepted if name in names)
+        for part, accepted in COLUMNS.items()
+        if not set(accepted).isdisjoint(names)
+    }
+    missing = [" or ".join(COLUMNS[part]) for part in ("good", "bad") if part not in found]
+    if missing:
+        raise DataError(path, f"has the columns {', '.join(header):.200}; expected {', and '.join(missing)}", 1)
+    return found
+
+
+def _read_json_lines(path: Path, lines: Iterable[Line]) -> Iterator[MinimalPair]:
+    for line in lines:
         entry = _entry(path, line)
         field, phenomenon = entry["field"], entry["linguistics_term"]
         yield MinimalPair(

@@ -8,7 +8,8 @@ from typing import NamedTuple
 from structattn.metrics.statistics import Proportion, wilson_interval
 from structattn.runs.store import write_analysis
 from structattn.support.progress import progress, track
-from structattn.tasks.minimal_pairs.data import MinimalPair, SentenceScorer, Span
+from structattn.tasks.language_modeling.sentences import SentenceScorer, Span
+from structattn.tasks.minimal_pairs.data import BLIMP, MinimalPair
 
 Outcomes = Mapping[int, bool]
 """Index of a pair -> whether the acceptable member is strictly more likely; only of the pairs that are compared."""
@@ -38,6 +39,7 @@ class BlimpScores:
     Intervals take the paradigms as given and the pairs as independent trials.
 
     Args:
+        name: of the suite, see ``suite_name``.
         overall: of all pairs, which is the mean over the paradigms where these have equally many pairs, as in BLiMP.
         fields: field -> accuracy.
         phenomena: phenomenon -> accuracy.
@@ -45,6 +47,7 @@ class BlimpScores:
         phenomenon_of: paradigm -> phenomenon.
     """
 
+    name: str
     overall: MinimalPairAccuracy
     fields: dict[str, MinimalPairAccuracy]
     phenomena: dict[str, MinimalPairAccuracy]
@@ -52,7 +55,7 @@ class BlimpScores:
     phenomenon_of: dict[str, str]
 
 
-def blimp_scores(scorer: SentenceScorer, pairs: Sequence[MinimalPair]) -> BlimpScores:
+def blimp_scores(scorer: SentenceScorer, pairs: Sequence[MinimalPair], name: str = BLIMP) -> BlimpScores:
     """Score minimal pairs.
 
     Raises:
@@ -71,6 +74,7 @@ def blimp_scores(scorer: SentenceScorer, pairs: Sequence[MinimalPair]) -> BlimpS
         return {key: accuracy(groups[key]) for key in sorted(groups)}
 
     return BlimpScores(
+        name=name,
         overall=accuracy(range(len(pairs))),
         fields=grouped(lambda pair: pair.field),
         phenomena=grouped(lambda pair: pair.phenomenon),
@@ -80,11 +84,11 @@ def blimp_scores(scorer: SentenceScorer, pairs: Sequence[MinimalPair]) -> BlimpS
 
 
 def write_blimp(scorer: SentenceScorer, scores: BlimpScores) -> Path:
-    """Write the scores to ``analyses/blimp.json`` in the run folder."""
+    """Write the scores to ``analyses/blimp.json`` in the run folder, those of other pairs to ``blimp-NAME.json``."""
     run = scorer.run
-    scoring = {"start": "<eos>" if scorer.is_stream else "<bos>", "eos_scored": not scorer.is_stream}
-    content = {"update": run.update, "prepared_digest": run.prepared.digest, "scoring": scoring | asdict(scorer.form)}
-    return write_analysis(run.run_dir, "blimp", "blimp", content | asdict(scores))
+    content = {"update": run.update, "prepared_digest": run.prepared.digest, "scoring": scorer.description()}
+    name = "blimp" if scores.name == BLIMP else f"blimp-{scores.name}"
+    return write_analysis(run.run_dir, name, "blimp", content | asdict(scores))
 
 
 class _Comparison(NamedTuple):

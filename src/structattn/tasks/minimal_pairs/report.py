@@ -11,22 +11,7 @@ from typing import Any, NamedTuple
 from structattn.report.page import MISSING, Markup, joined, stacked_table, tag
 from structattn.report.runs import Run
 from structattn.report.style import LineStyle
-
-PHENOMENA = (
-    "anaphor_agreement",
-    "argument_structure",
-    "binding",
-    "control_raising",
-    "determiner_noun_agreement",
-    "ellipsis",
-    "filler_gap_dependency",
-    "irregular_forms",
-    "island_effects",
-    "npi_licensing",
-    "quantifiers",
-    "subject_verb_agreement",
-)
-FIELDS = ("syntax", "morphology", "syntax_semantics", "semantics")
+from structattn.tasks.minimal_pairs.data import BLIMP, FIELDS, PHENOMENA
 
 
 @dataclass(frozen=True)
@@ -112,37 +97,46 @@ def known_share(accuracy: Accuracy) -> float:
     return known["trials"] / accuracy["sentence"]["trials"] if known else 0.0
 
 
-Scored = Sequence[tuple[Run, LineStyle, Mapping[str, Any]]]
+Scored = Sequence[tuple[str, Mapping[str, Any]]]  # names and scores of runs
 
 _NOTE = (
-    "BLiMP: accuracy in percent, how often log p of the acceptable sentence is strictly greater than that of the "
-    "unacceptable one, with 95 % Wilson intervals; chance is 50. {known}Published: Warstadt et al. (2020), table 3 as "
-    "corrected; trained on {training}."
+    "{name}: accuracy in percent, how often log p of the acceptable sentence is strictly greater than that of the "
+    "unacceptable one, with 95 % Wilson intervals; chance is 50. {known}{published}"
 )
 _KNOWN = "In brackets the share of the pairs without <unk>, and the accuracy on them. "
+_SOURCE = "Published: Warstadt et al. (2020), table 3 as corrected; trained on {training}."
 _METHODS = {"one_prefix": "one prefix", "two_prefix": "two prefixes"}
 
 
+def systems_of(name: str) -> tuple[str, ...]:
+    """Return the systems whose published accuracy belongs beside that on the pairs of a suite."""
+    return tuple(PUBLISHED) if name == BLIMP else ()
+
+
 def blimp_section(runs: Sequence[tuple[Run, LineStyle]]) -> Markup:
-    """Return the tables of the runs that were evaluated on BLiMP; empty if there is none."""
-    scored = [(run, style, scores) for run, style in runs for scores in run.analyses_of_kind("blimp")]
-    if not scored:
-        return Markup("")
-    results = [scores for *_, scores in scored]
-    names = [run.name for run, *_ in scored]
-    groups = stacked_table(
-        ["group", *names, *PUBLISHED], [_table_row(row, [*PUBLISHED]) for row in summary_rows(results)]
-    )
+    """Return the tables of each suite of minimal pairs that runs were evaluated on; empty if there is none."""
+    suites: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
+    for run, _ in runs:
+        for scores in run.analyses_of_kind("blimp"):
+            suites.setdefault(scores["name"], []).append((run.name, scores))
+    return joined(*[_suite(name, scored) for name, scored in suites.items()])
+
+
+def _suite(name: str, scored: Scored) -> Markup:
+    names, results, systems = [run for run, _ in scored], [scores for _, scores in scored], systems_of(name)
+    groups = stacked_table(["group", *names, *systems], [_table_row(row, systems) for row in summary_rows(results)])
     paradigms = [
         joined(tag("h4", phenomenon), stacked_table(["paradigm", *names], [_table_row(row) for row in rows]))
         for phenomenon, rows in paradigm_rows(results).items()
     ]
-    training = ", ".join(f"{name}: {system.training}" for name, system in PUBLISHED.items())
+    training = ", ".join(f"{system}: {PUBLISHED[system].training}" for system in systems)
     note = _NOTE.format(
-        known=_KNOWN if any(known_share(each["overall"]) < 1 for each in results) else "", training=training
+        name=name,
+        known=_KNOWN if any(known_share(each["overall"]) < 1 for each in results) else "",
+        published=_SOURCE.format(training=training) if systems else "",
     )
     return joined(
-        tag("h3", "Minimal pairs: BLiMP"), groups, tag("p", note, class_="note"),
+        tag("h3", f"Minimal pairs: {name}"), groups, tag("p", note, class_="note"),
         tag("details", tag("summary", "Paradigms"), *paradigms),
     )  # fmt: skip
 

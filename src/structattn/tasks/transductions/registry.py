@@ -1,15 +1,15 @@
 """All transductions: regular, context-free and context-sensitive, and those of formal languages."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache
-from types import MappingProxyType
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
 from structattn.support.errors import UsageError
+from structattn.support.plugins import Plugin, Registry
 from structattn.tasks.formal_languages.copying import COPYING_LANGUAGES
 from structattn.tasks.formal_languages.registry import Language, formal_language
 from structattn.tasks.transductions.context_sensitive import CONTEXT_SENSITIVE
@@ -357,9 +357,18 @@ def _total_length(name: str) -> Callable[[int], int]:
     return lambda length: language.times * length + language.marks
 
 
-TRANSDUCTIONS: Mapping[str, Transduction] = MappingProxyType(
-    {task.name: task for task in (*CONTEXT_FREE, *REGULAR, *CONTEXT_SENSITIVE)}
+TRANSDUCTIONS: Registry[Transduction] = Registry(
+    "transduction", {task.name: task for task in (*CONTEXT_FREE, *REGULAR, *CONTEXT_SENSITIVE)}
 )
+
+
+def add_transduction(task: Transduction, plugin: Plugin) -> None:
+    """Add a transduction of a plugin.
+
+    Raises:
+        UsageError: the name is taken.
+    """
+    TRANSDUCTIONS.add(task.name, task, plugin)
 
 
 def transduction(name: str) -> Transduction:

@@ -7,11 +7,14 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from structattn.support.imports import lazy_function
+from structattn.support.plugins import Plugin, require_arguments
 from structattn.support.seeds import numpy_generator
 
 Strings = NDArray[np.int64]  # (N, length), indices into an alphabet
 Pairs = tuple[Strings, Strings]
 END_MARK = PADDING = 2  # the output symbol after two letters or bits
+_add = lazy_function("structattn.tasks.transductions.registry", "add_transduction")
 
 
 def _all_positions(outputs: Strings) -> NDArray[np.bool_]:
@@ -56,6 +59,15 @@ class Transduction:
     min_length: int = 1
     counted: Callable[[Strings], NDArray[np.bool_]] = _all_positions
     has_length: Callable[[int], bool] = lambda length: True
+
+    def register(self, plugin: Plugin) -> None:
+        """Add this to the transductions.
+
+        Raises:
+            UsageError: the name is taken, or ``draw`` takes other arguments.
+        """
+        require_arguments(f"transduction {self.name!r}: draw", self.draw, "length", "count", "generator")
+        _add(self, plugin)
 
     def valid_lengths(self, low: int, high: int) -> list[int]:
         """Return the possible lengths of x from ``low`` to ``high`` inclusive."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -37,9 +37,10 @@ from structattn.decoding.sampling import SeededSampling
 from structattn.models import EncoderDecoder
 from structattn.support.errors import DataError
 from structattn.support.special_tokens import EOS, UNK
+from structattn.tasks.translation.attended import Alignment, EncodedSources, attended_positions, word_alignment
 from structattn.tasks.translation.pairs import PairEncoder
 from structattn.tasks.translation.predictions import spelled_source
-from structattn.tasks.translation.unknown_words import EncodedSources, Unknown, UnknownWords
+from structattn.tasks.translation.unknown_words import Unknown, UnknownWords
 from structattn.text.batching.corruption import unknown_words_of_lines
 from structattn.text.folders.parallel import ParallelSides
 from structattn.text.tokenization.tokenizers import split_line
@@ -70,11 +71,13 @@ class Translation:
         text: the line in the target language.
         score: by which it was ranked.
         log_probability: of its tokens, in nats.
+        alignment: of its words with those of the line, where it was asked for; see ``word_alignment``.
     """
 
     text: str
     score: float
     log_probability: float
+    alignment: Alignment | None = None
 
 
 @dataclass(frozen=True)
@@ -124,6 +127,7 @@ class Translator:
         batch_size: the maximum number of lines decoded at once; None: any.
         precision: of products: "float32" for that of the weights, or "bf16", by ``torch.autocast``.
         warns: whether source words outside the vocabulary are logged.
+        aligns: whether translations have word alignments.
     """
 
     models: tuple[EncoderDecoder, ...]
@@ -136,6 +140,7 @@ class Translator:
     batch_size: int | None = None
     precision: Precision = "float32"
     warns: bool = True
+    aligns: bool = False
 
     def __call__(
         self,
@@ -224,15 +229,33 @@ class Translator:
         return _Line(text, ids, forced)
 
     def _translate(self, lines: list[_Line], n_best: int) -> list[list[Translation]]:
-        results = [[Translation(self.sides.target.decode(line.prefix), 0.0, 0.0)] for line in lines]
+        nothing = () if self.aligns else None
+        results = [[Translation(self.sides.target.decode(line.prefix), 0.0, 0.0, nothing)] for line in lines]
         indices = [index for index, line in enumerate(lines) if line.ids]
         if indices:
             chosen = [lines[index] for index in indices]
             sources = self._sources(chosen)
             hypotheses = self._decode(chosen, sources, n_best)
-            for index, translations in zip(indices, self._translations(sources, hypotheses), strict=True):
-                results[index] = translations[:n_best]
+            completed = [pairs[:n_best] for pairs in self._completed(sources, hypotheses)]
+            alignments = iter(self._alignments(chosen, sources, completed))
+            for index, pairs in zip(indices, completed, strict=True):
+                results[index] = [replace(self._translation(*pair), alignment=next(alignments)) for pair in pairs]
         return results
+
+    def _alignments(
+        self, lines: list[_Line], sources: EncodedSources, completed: list[list[_Completed]]
+    ) -> list[Alignment | None]:
+        """Return the alignments of all hypotheses, one line after another; None where they were not asked for."""
+        of_line = [(index, hypothesis) for index, pairs in enumerate(completed) for hypothesis, _ in pairs]
+        if not self.aligns:
+            return [None] * len(of_line)
+        sentences, hypotheses = [index for index, _ in of_line], [hypothesis for _, hypothesis in of_line]
+        attended = attended_positions(self.models, sources, sentences, hypotheses)
+        source, target = self.sides.source, self.sides.target
+        return [
+            word_alignment((source, lines[index].ids), (target, hypothesis.text), positions)
+            for (index, hypothesis), positions in zip(of_line, attended, strict=True)
+        ]
 
     def _sources(self, lines: list[_Line]) -> EncodedSources:
         device = next(self.models[0].parameters()).device
@@ -270,10 +293,6 @@ class Translator:
             return self.models[0], starts[0]
         ensemble = Ensemble(self.models)
         return ensemble, ensemble.start(starts)
-
-    def _translations(self, sources: EncodedSources, hypotheses: list[list[Hypothesis]]) -> list[list[Translation]]:
-        """Return the hypotheses of each sentence as texts, the best first."""
-        return [[self._translation(*pair) for pair in pairs] for pairs in self._completed(sources, hypotheses)]
 
     def _completed(self, sources: EncodedSources, found: list[list[Hypothesis]]) -> list[list[_Completed]]:
         """Return the hypotheses of each sentence with the words that replace their <unk>, the best first."""

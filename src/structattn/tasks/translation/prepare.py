@@ -25,7 +25,8 @@ from structattn.text.folders.writing import SequenceWriter, new_prepared_folder,
 from structattn.text.lines import Normalization
 from structattn.text.portions import split_portions
 from structattn.text.reading import Notices
-from structattn.text.tokenization.subword_training import DEFAULT_CAPACITY, SymbolCounts
+from structattn.text.tokenization.subword_tokenizer import SubwordTokenizer
+from structattn.text.tokenization.subword_training import DEFAULT_CAPACITY, SymbolCounts, report_words_seen_once
 from structattn.text.tokenization.vocabulary import UNKNOWN_SYMBOL
 
 KIND: Final = "parallel"
@@ -174,8 +175,12 @@ def prepare_parallel(
             Split(name, its, replace(rules, training=name == TRAIN, portion=portions.get(name) if hold_out else None))
             for name, its in files.items()
         ]
-        source, target = _survey(parts, tokenizer, notices, pool)
-        sides = train_tokenizers(source.as_dict(), target.as_dict(), tokenizer, normalization)
+        source, target = (side.as_dict() for side in _survey(parts, tokenizer, notices, pool))
+        tokenizer = tokenizer.fitted(source, target)
+        sides = train_tokenizers(source, target, tokenizer, normalization)
+        for name, words, side in (("source", source, sides.source), ("target", target, sides.target)):
+            if isinstance(side.tokenizer, SubwordTokenizer):
+                report_words_seen_once(words, side.tokenizer, notices, name)
         rare = rare_word_collectors(sides, tokenizer.joint)
         with progress("Writing", sum(part.counts.kept for part in parts), "pairs") as advance:
             write_parallel(

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from structattn.support.errors import UsageError
@@ -11,7 +11,12 @@ from structattn.text.folders.text_tokenizer import SUBWORD_LEVELS, TEXT_LEVELS, 
 from structattn.text.lines import Normalization
 from structattn.text.tokenization.byte_pair_encoding import MARKERS
 from structattn.text.tokenization.subword_tokenizer import build_subword_tokenizers
-from structattn.text.tokenization.subword_training import pretoken_counts, pretokenizer, train_subword_model
+from structattn.text.tokenization.subword_training import (
+    number_of_subwords,
+    pretoken_counts,
+    pretokenizer,
+    train_subword_model,
+)
 from structattn.text.tokenization.tokenizers import BYTE_SYMBOLS, SymbolTokenizer
 from structattn.text.tokenization.vocabulary import UNKNOWN_SYMBOL, Vocabulary, WordCharacterTokenizer
 
@@ -23,7 +28,9 @@ class TokenizerSettings:
     Args:
         level: ``bpe``, ``sentencepiece-bpe``, ``sentencepiece-unigram``, ``word``, ``character`` or ``byte``.
         joint: whether both sides share the subword model and the vocabulary.
-        size: the number of merges for ``bpe``, of pieces for SentencePiece; unused at other levels.
+        size: the number of merges for ``bpe``, of pieces for SentencePiece; None: one merge for each hundred words of
+            the training text, of both sides if ``joint``, at most 32,000, and for SentencePiece so many pieces more
+            than characters; unused at other levels.
         threshold: the minimum count of a symbol on a side. Rarer subwords are split into smaller ones on that side;
             rarer words and characters become ``<unk>``. 0 keeps all.
         marker: the word-boundary marker of ``bpe``, see ``BytePairEncoding``.
@@ -34,7 +41,7 @@ class TokenizerSettings:
 
     level: str = "bpe"
     joint: bool = True
-    size: int = 32_000
+    size: int | None = None
     threshold: int = 0
     marker: str = "end"
 
@@ -44,7 +51,7 @@ class TokenizerSettings:
         if self.marker not in MARKERS:
             raise UsageError(f"marker {self.marker!r} is not one of {list(MARKERS)}")
         for name, value in (("size", self.size), ("threshold", self.threshold)):
-            if value < 0:
+            if value is not None and value < 0:
                 raise UsageError(f"{name} is {value}; expected at least 0")
         if self.level == "byte" and self.threshold > 1:
             raise UsageError("threshold (--vocabulary-threshold) does not apply to bytes: the vocabulary has all 256")
@@ -55,6 +62,13 @@ class TokenizerSettings:
         if self.level not in SUBWORD_LEVELS:
             unused |= {"size"}
         return {name: value for name, value in asdict(self).items() if name not in unused}
+
+    def fitted(self, source: Mapping[str, int], target: Mapping[str, int]) -> "TokenizerSettings":
+        """Return the settings with the number of subwords, given the counts of the words of both sides."""
+        if self.size is not None or self.level not in SUBWORD_LEVELS:
+            return self
+        words = _total([source, target])
+        return replace(self, size=number_of_subwords(self.level, words, texts=1 if self.joint else 2))
 
     @property
     def unit(self) -> str:
@@ -73,6 +87,7 @@ def train_tokenizers(
     Raises:
         UsageError: an optional library is not installed.
     """
+    settings = settings.fitted(source, target)
     train = _train_subwords if settings.level in SUBWORD_LEVELS else _collect_symbols
     groups = [[source, target]] if settings.joint else [[source], [target]]
     tokenizers = [side for group in groups for side in train(group, settings, normalization)]
@@ -82,6 +97,7 @@ def train_tokenizers(
 def _train_subwords(
     sides: list[Counts], settings: TokenizerSettings, normalization: Normalization
 ) -> list[TextTokenizer]:
+    assert settings.size is not None  # it is fitted
     pretokenize = pretokenizer(settings.level, settings.marker)
     pretokens = [pretoken_counts(words, pretokenize) for words in sides]
     model = train_subword_model(settings.level, _total(pretokens), settings.size, settings.marker)

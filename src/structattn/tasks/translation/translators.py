@@ -167,6 +167,8 @@ def make_line_translator(
     precision: Precision,
     batch_size: int,
     evaluation: Mapping[str, Any],
+    *,
+    aligns: bool = False,
 ) -> Callable[[Sequence[str], int], list[list[Translation]]]:
     """Return a function of lines and the number of the first: the ``n`` best translations of each.
 
@@ -180,7 +182,7 @@ def make_line_translator(
     if sampling is None and n > search.beam_size:
         raise UsageError(f"n is {n}; expected 1 to {search.beam_size}, the size of the beam")
     translator = make_translator([run], search, precision)
-    translator = replace(translator, sampling=sampling, batch_size=batch_size)
+    translator = replace(translator, sampling=sampling, batch_size=batch_size, aligns=aligns)
     return lambda lines, first: translator(lines, n, first=first)
 
 

@@ -11,30 +11,14 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from structattn.attention import Explanation
-from structattn.decoding import Hypothesis, pad_sequences, search_spellings
+from structattn.decoding import Hypothesis, search_spellings
 from structattn.models import EncoderDecoder
-from structattn.support.errors import UsageError
-from structattn.support.shapes import Bool, Float, Int
-from structattn.support.special_tokens import BOS, UNK
+from structattn.support.shapes import Bool
+from structattn.support.special_tokens import UNK
+from structattn.tasks.translation.attended import EncodedSources, attended_positions, decoder_inputs
 from structattn.text.tokenization.vocabulary import UNKNOWN_SYMBOL, WordCharacterTokenizer
 
 Unknown = Literal["keep", "copy", "spell"]
-
-
-@dataclass(frozen=True)
-class EncodedSources:
-    """A batch of source sentences as the models' inputs.
-
-    Args:
-        inputs: for each model, ids that end with <eos>, and the spellings of the ids past its vocabulary.
-        lengths: number of tokens of each sentence, <eos> included.
-        words: of each sentence, where tokens are words.
-    """
-
-    inputs: tuple[tuple[Int[Tensor, "batch source"], Int[Tensor, "rare characters"] | None], ...]
-    lengths: Int[Tensor, " batch"]
-    words: Sequence[Sequence[str]]
 
 
 @dataclass(frozen=True)
@@ -46,26 +30,15 @@ class UnknownWords:
     sentences: Sequence[int]
     hypotheses: Sequence[Hypothesis]
 
-    @torch.no_grad()
     def copied(self) -> list[list[str]]:
         """Return, for each <unk> of each hypothesis, the source word with the greatest attention weight.
 
-        The weights are those of the last layer with cross-attention, averaged over its heads and over models; <eos> is
-        excluded, and the first among equals is taken.
+        See ``attended_positions``.
 
         Raises:
             UsageError: a model has no cross-attention weights.
         """
-        rows, inputs, lengths = self._decoder_inputs()
-        source_lengths = self.sources.lengths[rows]
-        weights = torch.stack(
-            [
-                last_cross_attention(model.explain(source[rows], inputs, source_lengths, lengths, rare).decoder)
-                for model, (source, rare) in zip(self.models, self.sources.inputs, strict=True)
-            ]
-        ).mean(0)
-        is_word = torch.arange(weights.shape[2], device=weights.device) < source_lengths[:, None] - 1  # not <eos>
-        best = weights.masked_fill(~is_word[:, None], -1).argmax(2).tolist()
+        best = attended_positions(self.models, self.sources, self.sentences, self.hypotheses)
         return [
             [self.sources.words[sentence][attended[position]] for position in _unknown_positions(hypothesis)]
             for sentence, attended, hypothesis in zip(self.sentences, best, self.hypotheses, strict=True)
@@ -85,7 +58,7 @@ class UnknownWords:
             beam_size: hypotheses for each word; at least 2, for an alternative where one is ``<unk>``.
             known: the vocabulary.
         """
-        rows, inputs, lengths = self._decoder_inputs()
+        rows, inputs, lengths = decoder_inputs(self.sources, self.sentences, self.hypotheses)
         unknown = self._unknown_mask(inputs.shape)
         vectors = [
             model.hidden_states(source[rows], inputs, self.sources.lengths[rows], lengths, rare)[unknown]
@@ -99,29 +72,11 @@ class UnknownWords:
             for hypothesis in self.hypotheses
         ]
 
-    def _decoder_inputs(self) -> tuple[Int[Tensor, " rows"], Int[Tensor, "rows time"], Int[Tensor, " rows"]]:
-        """Return the sentence of each hypothesis, its tokens as inputs of the decoder, and its length."""
-        device = self.sources.lengths.device
-        inputs, lengths = pad_sequences([[BOS, *hypothesis.tokens[:-1]] for hypothesis in self.hypotheses], device)
-        return torch.tensor(self.sentences, device=device), inputs, lengths
-
     def _unknown_mask(self, shape: torch.Size) -> Bool[Tensor, "rows time"]:
         mask = torch.zeros(shape, dtype=torch.bool)
         for row, hypothesis in zip(mask, self.hypotheses, strict=True):
             row[_unknown_positions(hypothesis)] = True
         return mask.to(self.sources.lengths.device)
-
-
-def last_cross_attention(layers: Sequence[Explanation]) -> Float[Tensor, "batch time source"]:
-    """Return the weights of the last layer with cross-attention, averaged over its heads.
-
-    Raises:
-        UsageError: no layer has cross-attention weights.
-    """
-    weights = [layer.weights for layer in layers if layer.sublayer == "cross"]
-    if not weights:
-        raise UsageError("unknown words cannot be copied: no layer of the decoder has cross-attention weights")
-    return weights[-1].mean(1)
 
 
 def _unknown_positions(hypothesis: Hypothesis) -> list[int]:

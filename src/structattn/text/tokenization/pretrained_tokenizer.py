@@ -25,7 +25,7 @@ from structattn.support.shapes import Int32
 from structattn.support.special_tokens import EOS, FIRST_SYMBOL, UNK
 from structattn.text.tokenization.encoding import EncodedLines
 from structattn.text.tokenization.tokenizers import TextError, refuse_surrogates
-from structattn.text.tokenization.vocabulary import CONTROL_SYMBOLS, UNKNOWN_SYMBOL, Vocabulary
+from structattn.text.tokenization.vocabulary import CONTROL_SYMBOLS, MAX_FILE_BYTES, UNKNOWN_SYMBOL, Vocabulary
 
 TOKENIZER_NAME: Final = "tokenizer.json"
 _CONFIGURATIONS: Final = ("tokenizer_config.json", "special_tokens_map.json")
@@ -209,7 +209,7 @@ def load_pretrained_tokenizer(path: Path, special: Mapping[str, str]) -> Pretrai
         DataError: the file cannot be read, or is not a tokenizer.
     """
     try:
-        tokenizer = PretrainedTokenizer(read_bytes(path), special, path)
+        tokenizer = PretrainedTokenizer(read_bytes(path, MAX_FILE_BYTES), special, path)
         tokenizer.vocabulary  # noqa: B018  # checks the content
     except OSError as error:
         raise DataError(path, f"cannot be read: {error.strerror or error}") from None

@@ -15,6 +15,7 @@ from structattn.support.imports import import_library
 from structattn.support.reading import parse_json, read_bytes
 from structattn.text.tokenization.byte_pair_encoding import BytePairEncoding
 from structattn.text.tokenization.subword_tokenizer import SubwordModel
+from structattn.text.tokenization.vocabulary import MAX_FILE_BYTES
 
 SPACE: Final = "▁"
 RESERVED_CHARACTER: Final = "▅"
@@ -189,7 +190,7 @@ def load_subword_model(level: str, folder: Path, prefix: str) -> SubwordModel:
     """
     path = subword_path(level, folder, prefix)
     try:
-        content = read_bytes(path)
+        content = read_bytes(path, MAX_FILE_BYTES)
         model = _parse_merges(parse_json(content)) if level == "bpe" else SentencePieceModel(content)
         model.pieces  # noqa: B018  # checks the content
     except OSError as error:

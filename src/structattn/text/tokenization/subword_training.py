@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from structattn.support.errors import UsageError
 from structattn.support.imports import import_library
 from structattn.support.shapes import Int64
+from structattn.text.reading import Notices
 from structattn.text.tokenization.byte_pair_encoding import MARK, BytePairEncoding
 from structattn.text.tokenization.subword_files import RESERVED_CHARACTER, SPACE, SentencePieceModel
-from structattn.text.tokenization.subword_tokenizer import SubwordModel
+from structattn.text.tokenization.subword_tokenizer import SubwordModel, SubwordTokenizer
 
 DEFAULT_CAPACITY: Final = 4_000_000
 
@@ -127,6 +128,45 @@ def train_subword_model(level: str, pretokens: Mapping[str, int], size: int, mar
     if level == "bpe":
         return train_bpe(pretokens, size, marker)
     return train_sentencepiece(pretokens, size, level.removeprefix(_SENTENCEPIECE))
+
+
+_WORDS_FOR_EACH_SUBWORD: Final = 100
+_MOST_SUBWORDS: Final = 32_000
+_FIRST_PIECES: Final = 2  # of SentencePiece: <unk> and the space
+
+
+def number_of_subwords(level: str, words: Mapping[str, int], texts: int = 1) -> int:
+    """Return the number of subwords to learn for a text: few examples teach a model little of a token.
+
+    Args:
+        level: of subwords.
+        words: the count of each word in all texts.
+        texts: the number of texts, each of which gets a model of this size.
+    """
+    merges = min(_MOST_SUBWORDS, sum(words.values()) // texts // _WORDS_FOR_EACH_SUBWORD)
+    return max(1, merges) if level == "bpe" else merges + len(set().union(*words)) + _FIRST_PIECES
+
+
+def report_words_seen_once(
+    words: Mapping[str, int], tokenizer: SubwordTokenizer, notices: Notices, side: str = ""
+) -> None:
+    """Add a notice if most of the tokens that occur in a training text are whole words that occur once there.
+
+    Args:
+        words: the count of each word of the text.
+        tokenizer: of the text.
+        notices: gets it.
+        side: of parallel text.
+    """
+    used, once = set[int](), 0
+    for count, ids in zip(words.values(), tokenizer.encode_words(list(words)), strict=True):
+        used.update(ids)
+        once += count == len(ids) == 1
+    if 2 * once > len(used):
+        advice = "a smaller vocabulary_size (--vocabulary-size) makes them of parts"
+        tokens = " ".join(filter(None, (f"{len(used):,}", side, "tokens")))
+        stated = f"{once:,} of the {tokens} of train are whole words that occur once in it"
+        notices.add(f"{stated}, of which a model learns little; {advice}")
 
 
 def pretokenizer(level: str, marker: str = "end") -> Callable[[str], list[str]]:

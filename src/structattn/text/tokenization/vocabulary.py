@@ -9,15 +9,19 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import SupportsInt
+from typing import Final, SupportsInt
 
-from structattn.support.errors import DataError
+from structattn.support.errors import DataError, UsageError
 from structattn.support.files import write_unflushed
 from structattn.support.reading import read_bytes
 from structattn.support.special_tokens import BOS, EOS, FIRST_SYMBOL, UNK
 
 CONTROL_SYMBOLS = ("<pad>", "<bos>", "<eos>")
 UNKNOWN_SYMBOL = "<unk>"
+
+MAX_FILE_BYTES: Final = 1 << 26
+"""The maximum size of the file of a vocabulary, subwords or tokenizer: reading one from a stranger takes below 1 GB."""
+_MAX_SYMBOLS: Final = 4_000_000
 
 _ESCAPES = {"\\": "\\\\", "\n": "\\n", "\r": "\\r"}
 _UNESCAPES = {escaped: plain for plain, escaped in _ESCAPES.items()}
@@ -90,14 +94,26 @@ class Vocabulary:
         Raises:
             ValueError: the text is malformed; the message gives the line.
         """
+        if (size := text.count("\n")) > _MAX_SYMBOLS:
+            raise ValueError(f"{size} symbols; expected at most {_MAX_SYMBOLS}")
         *lines, rest = text.split("\n")
         if rest:
             raise ValueError(f"line {len(lines) + 1}: the last line has no line feed; the text is truncated")
         return cls(tuple(_unescape(line, number) for number, line in enumerate(lines, start=1)))
 
     def save(self, path: Path) -> None:
-        """Write ``to_text`` to a file of a prepared folder, which flushes it."""
-        write_unflushed(path, self.to_text())
+        """Write ``to_text`` to a file of a prepared folder, which flushes it.
+
+        Raises:
+            UsageError: ``load`` would refuse the file because of its size.
+        """
+        text = self.to_text().encode()
+        if self.size > _MAX_SYMBOLS or len(text) > MAX_FILE_BYTES:
+            limits = (
+                f"at most {_MAX_SYMBOLS} of {MAX_FILE_BYTES} bytes together; min_count or max_symbols leave some out"
+            )
+            raise UsageError(f"the vocabulary has {self.size} symbols of {len(text)} bytes; expected {limits}")
+        write_unflushed(path, text)
 
     @classmethod
     def load(cls, path: Path) -> "Vocabulary":
@@ -107,7 +123,7 @@ class Vocabulary:
             DataError: the file cannot be read, or is not a vocabulary.
         """
         try:
-            return cls.from_text(read_bytes(path).decode())
+            return cls.from_text(read_bytes(path, MAX_FILE_BYTES).decode())
         except OSError as error:
             raise DataError(path, f"cannot be read: {error.strerror or error}") from None
         except ValueError as error:

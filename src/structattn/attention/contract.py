@@ -1,0 +1,214 @@
+"""What every attention layer must do: checks of a layer in evaluation mode, on examples x (B, T, d_model).
+
+Each check raises ``BrokenContractError``. A layer that chooses positions gets zeros for the gradient of its choice.
+"""
+
+import copy
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+import torch
+from safetensors.torch import load, save
+from torch import Tensor, nn
+from torch.autograd import gradcheck
+
+TOLERANCE: Final = MappingProxyType({torch.float32: 1e-5, torch.float64: 1e-12})
+"""The largest relative error of a step against the whole sequence."""
+_POISON: Final = (123.0, float("nan"), float("inf"))  # at padding
+
+
+class BrokenContractError(AssertionError):
+    """A layer does something else than its contract says."""
+
+
+def check_causal(layer: nn.Module, x: Tensor) -> None:
+    """Later positions have no influence, and get no gradient."""
+    half, changed = x.shape[1] // 2, x.clone()
+    changed[:, half:] = -2 * changed[:, half:] + 1
+    _require_equal("an output before the change", layer(changed)[:, :half], layer(x)[:, :half])
+    x = x.detach().requires_grad_()
+    (gradient,) = torch.autograd.grad(layer(x)[:, :half].sum(), x, materialize_grads=True)
+    _require_equal("the gradient of a later position", gradient[:, half:], torch.zeros_like(gradient[:, half:]))
+
+
+def check_padding(layer: nn.Module, x: Tensor) -> None:
+    """Padding has no influence, even NaN; outputs and gradients are zero there."""
+    lengths = _lengths(x)
+    past = torch.arange(x.shape[1]) >= lengths[:, None]
+    clean, clean_gradients = output_and_gradients(layer, x, lengths, torch.ones_like(x))
+    for poison in _POISON:
+        poisoned = [each.masked_fill(past[..., None], poison) for each in (x, torch.ones_like(x))]
+        y, gradients = output_and_gradients(layer, poisoned[0], lengths, poisoned[1])
+        _require_equal(f"an output at padding that holds {poison}", y[past], torch.zeros_like(y[past]))
+        _require_equal(f"an output beside padding that holds {poison}", y, clean)
+        _require_equal("the gradient of padding", gradients[0][past], torch.zeros_like(gradients[0][past]))
+        for result, expected in zip(gradients, clean_gradients, strict=True):
+            _require_equal(f"a gradient beside padding that holds {poison}", result, expected)
+
+
+def check_batches(layer: nn.Module, x: Tensor) -> None:
+    """A sequence alone equals the same sequence in a padded batch, in any order; so do its gradients."""
+    lengths = torch.arange(len(x)) * 3 % x.shape[1] + 1
+    here = torch.arange(x.shape[1]) < lengths[:, None]
+    weight = torch.linspace(-1, 1, x.numel(), dtype=x.dtype).view(x.shape).sin() * here[..., None]
+    together, (grad_x, *grads) = output_and_gradients(layer, x, lengths, weight)
+    sums = [torch.zeros_like(grad) for grad in grads]
+    for b, length in enumerate(lengths.tolist()):
+        alone, (grad_alone, *more) = output_and_gradients(
+            layer, x[b : b + 1, :length], None, weight[b : b + 1, :length]
+        )
+        require_close("an output in a batch", together[b, :length], alone[0], 1e-12)
+        require_close("a gradient in a batch", grad_x[b, :length], grad_alone[0], 1e-12)
+        sums = [total + grad for total, grad in zip(sums, more, strict=True)]
+    for result, expected in zip(grads, sums, strict=True):
+        require_close("the gradient of a parameter in a batch", result, expected, 1e-11)
+    order = torch.arange(len(x)).roll(1)
+    require_close("an output in another order", layer(x[order], lengths[order]), layer(x, lengths)[order], 1e-15)
+    whole = torch.full((len(x),), x.shape[1])
+    _require_equal("an output with lengths of whole sequences", layer(x, whole), layer(x))
+
+
+def check_steps(layer: nn.Module, x: Tensor) -> None:
+    """Steps equal the whole sequence, and so do their gradients."""
+    layer, tolerance = copy.deepcopy(layer).to(x.dtype), TOLERANCE[x.dtype]
+    x = x.detach().requires_grad_()
+    whole, steps = layer(x), by_steps(layer, x)
+    if steps.dtype != x.dtype:
+        raise BrokenContractError(f"a step returns {steps.dtype}; expected {x.dtype}")
+    require_close("an output of a step", steps, whole, tolerance)
+    with torch.no_grad():
+        require_close("an output of a step without gradients", by_steps(layer, x), whole, tolerance)
+    inputs = [x, *layer.parameters()]
+    wanted = torch.autograd.grad(whole.square().sum(), inputs, materialize_grads=True)
+    found = torch.autograd.grad(steps.square().sum(), inputs, materialize_grads=True)
+    for result, expected in zip(found, wanted, strict=True):
+        require_close("a gradient through steps", result, expected, 10 * tolerance)
+
+
+def check_steps_in_float32(layer: nn.Module, x: Tensor) -> None:
+    """Steps equal the whole sequence in float32, too."""
+    check_steps(layer, x.float())
+
+
+@torch.no_grad()
+def check_states(layer: Any, x: Tensor) -> None:
+    """A state is a value: a step leaves it as it was; select copies members of the batch."""
+    _, state = layer.step(x[:, 0], layer.initial_state(len(x)))
+    first, _ = layer.step(x[:, 1], state)
+    layer.step(x[:, 2], state)
+    _require_equal("a second step from the same state", layer.step(x[:, 1], state)[0], first)
+    chosen = torch.arange(len(x)).repeat_interleave(2).roll(1)
+    one, two, mixed = state, state.select(chosen), torch.cat([x[chosen, :1], x.flip(0)[chosen, 1:]], dim=1)
+    for t in range(1, x.shape[1]):
+        y, one = layer.step(x[:, t], one)
+        z, two = layer.step(mixed[:, t], two)
+    require_close("a branch", y, layer(x)[:, -1], 1e-12)
+    require_close("a branch that was selected", z, layer(mixed)[:, -1], 1e-12)
+    picked, x_t = torch.tensor([3, 1]), x[:2, 2]
+    twice, _ = layer.step(x_t, state.select(chosen).select(picked))
+    require_close("a state that was selected twice", twice, layer.step(x_t, state.select(chosen[picked]))[0], 1e-14)
+
+
+def check_gradients(layer: nn.Module, x: Tensor, fast: bool = False) -> None:
+    """Gradients agree with finite differences in float64."""
+    x, lengths = x[:2, :3].detach().requires_grad_(), torch.tensor([3, 2])
+    if not gradcheck(lambda x, *_: layer(x, lengths), (x, *layer.parameters()), fast_mode=fast, raise_exception=False):
+        raise BrokenContractError("a gradient is not that of finite differences in float64")
+
+
+def check_weights(layer: nn.Module, x: Tensor) -> None:
+    """Saved and loaded, a layer is the same."""
+    other = copy.deepcopy(layer)
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.fill_(float("nan"))
+    other.load_state_dict(load(save(layer.state_dict())))
+    _require_equal("an output after saving and loading", other(x), layer(x))
+
+
+def check_empty(layer: nn.Module, x: Tensor) -> None:
+    """One position, none, and an empty batch work; sequences of length 0 give zeros."""
+    for shape in ((2, 1), (2, 0), (0, 4), (0, 0)):
+        part = x[: shape[0], : shape[1]]
+        y, grads = output_and_gradients(layer, part)
+        for result in (y, grads[0]):
+            if result.shape != part.shape:
+                raise BrokenContractError(f"of an input {tuple(part.shape)}, a result has shape {tuple(result.shape)}")
+        if not all(grad.isfinite().all() for grad in grads):
+            raise BrokenContractError(f"of an input {tuple(part.shape)}, a gradient is not finite")
+        zeros, _ = output_and_gradients(layer, part, torch.zeros(shape[0], dtype=torch.int64))
+        _require_equal("an output of length 0", zeros, torch.zeros_like(zeros))
+
+
+def check_explanation(layer: Any, x: Tensor) -> None:
+    """Weights of explain, (B, heads, T, sources), are causal, zero at padding and without gradients."""
+    lengths = _lengths(x)
+    record = layer.explain(x, lengths)
+    batch, time = x.shape[:2]
+    shape, expected = tuple(record.weights.shape), (batch, time, time + record.first_source)
+    if len(shape) != 4 or (shape[0], *shape[2:]) != expected:
+        raise BrokenContractError(f"weights have shape {shape}; expected ({batch}, heads, {time}, {expected[-1]})")
+    past = torch.arange(time) >= lengths[:, None]
+    for name, tensor in {"weights": record.weights.transpose(1, 2), **record.details}.items():
+        if tensor.requires_grad:
+            raise BrokenContractError(f"{name} have gradients")
+        _require_equal(f"{name} at padding", tensor[past], torch.zeros_like(tensor[past]))
+    later = record.weights.triu(1 + record.first_source)
+    _require_equal("the weight of a later position", later, torch.zeros_like(later))
+
+
+CHECKS: Final[Mapping[str, Callable[[Any, Tensor], None]]] = MappingProxyType(
+    {
+        "steps": check_steps,
+        "steps in float32": check_steps_in_float32,
+        "causal": check_causal,
+        "batches": check_batches,
+        "padding": check_padding,
+        "states": check_states,
+        "gradients": check_gradients,
+        "weights": check_weights,
+        "empty": check_empty,
+        "explanation": check_explanation,
+    }
+)
+
+
+def by_steps(layer: Any, x: Tensor) -> Tensor:
+    """Return the outputs (B, T, d_model) of a layer step by step."""
+    state, outputs = layer.initial_state(x.shape[0]), []
+    for x_t in x.unbind(1):
+        y_t, state = layer.step(x_t, state)
+        outputs.append(y_t)
+    return torch.stack(outputs, dim=1)
+
+
+def require_close(what: str, result: Tensor, expected: Tensor, tolerance: float) -> None:
+    """Check that ‖result - expected‖ <= tolerance ‖expected‖.
+
+    Raises:
+        BrokenContractError: it is larger, or a number is NaN.
+    """
+    error = (result - expected).norm().item()
+    if not error <= tolerance * max(expected.norm().item(), 1e-30):
+        raise BrokenContractError(f"{what} differs by {error / max(expected.norm().item(), 1e-30):.1e}")
+
+
+def _require_equal(what: str, result: Tensor, expected: Tensor) -> None:
+    if not torch.equal(result, expected):
+        raise BrokenContractError(f"{what} differs by {(result - expected).abs().max().item():.1e}")
+
+
+def output_and_gradients(
+    layer: nn.Module, x: Tensor, lengths: Tensor | None = None, weight: Tensor | None = None
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """Return the output, and the gradients of x and of all parameters for a cotangent."""
+    x = x.detach().requires_grad_()
+    y = layer(x, lengths)
+    weight = torch.linspace(-1, 1, y.numel(), dtype=y.dtype).view(y.shape).sin() if weight is None else weight
+    return y.detach(), torch.autograd.grad(y, [x, *layer.parameters()], weight, materialize_grads=True)
+
+
+def _lengths(x: Tensor) -> Tensor:
+    """Return lengths of which one is that of the examples, and one is 0."""
+    return torch.arange(len(x)).flip(0) * x.shape[1] // (len(x) - 1)

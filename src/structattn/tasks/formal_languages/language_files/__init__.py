@@ -1,0 +1,1 @@
+"""Languages from files: grammars (.cfg), finite automata (.fsa), regular expressions (.regex)."""

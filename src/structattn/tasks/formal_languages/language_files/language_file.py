@@ -1,0 +1,116 @@
+"""Languages from files, and from prepared folders, which hold the text of the file."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final, cast
+
+from structattn.settings.prepare import LANGUAGE_FILES
+from structattn.support.errors import DataError, UsageError
+from structattn.support.reading import read_bytes
+from structattn.tasks.formal_languages.context_free import ContextFreeLanguage
+from structattn.tasks.formal_languages.grammar import Variant
+from structattn.tasks.formal_languages.language_files.automaton_file import read_automaton
+from structattn.tasks.formal_languages.language_files.draft import Draft
+from structattn.tasks.formal_languages.language_files.grammar_file import read_grammar
+from structattn.tasks.formal_languages.language_files.regular_expression import read_regular_expression
+from structattn.tasks.formal_languages.registry import FORMAL_LANGUAGES, Language, formal_language
+from structattn.text.folders.header import HEADER_NAME
+from structattn.text.folders.prepared import PreparedFolder
+from structattn.text.reading import Notices, read_lines_from
+
+MAX_BYTES: Final = 1 << 19
+DEFINITION: Final = "definition"
+"""The entry of the header of a prepared folder that has the text of a language file."""
+
+_READERS: Mapping[str, Callable[[Sequence[str], Path], Draft]] = MappingProxyType(
+    dict(zip(LANGUAGE_FILES, (read_grammar, read_automaton, read_regular_expression), strict=True))
+)
+
+
+@dataclass(frozen=True)
+class LanguageFile:
+    """A language and the text that defines it.
+
+    Args:
+        text: the lines of the file, without a byte-order mark and CRs before LFs.
+        language: named as the file.
+    """
+
+    text: str
+    language: ContextFreeLanguage
+
+    @property
+    def is_regular(self) -> bool:
+        """Whether the text is a finite automaton or a regular expression."""
+        return not self.language.name.endswith(LANGUAGE_FILES[0])
+
+
+def read_language_file(path: Path) -> LanguageFile:
+    """Read a grammar (.cfg), a finite automaton (.fsa) or a regular expression (.regex) of at most 512 KiB.
+
+    Raises:
+        DataError: the file cannot be read, or defines no language whose probabilities can be computed; the message has
+            line and column.
+    """
+    try:
+        content = read_bytes(path, MAX_BYTES)
+    except OSError as error:
+        raise DataError(path, f"cannot be read: {error.strerror or error}") from None
+    lines = read_lines_from(BytesIO(content), path, Notices())
+    return parse_language_file(path.name, "".join(line.text + "\n" for line in lines), path)
+
+
+def parse_language_file(name: str, text: str, path: Path) -> LanguageFile:
+    """Read the text of a language file.
+
+    Args:
+        name: of the file; its suffix says what the text is.
+        text: its lines.
+        path: in messages.
+
+    Raises:
+        DataError: see ``read_language_file``.
+    """
+    read = _READERS.get(Path(name).suffix)
+    if read is None:
+        raise DataError(path, f"is named {name!r:.60}; expected a name that ends in {', '.join(LANGUAGE_FILES)}")
+    if len(text) > MAX_BYTES:
+        raise DataError(path, f"has {len(text)} characters; expected at most {MAX_BYTES}")
+    grammar = read(text.removesuffix("\n").split("\n"), path).grammar()
+    try:
+        return LanguageFile(text, ContextFreeLanguage(name, "faithful", grammar))
+    except ValueError as error:
+        raise DataError(path, str(error)) from None
+
+
+def find_language_file(name: str, variant: Variant) -> LanguageFile | None:
+    """Return the language of a file; None for the name of a language, or what is neither.
+
+    Raises:
+        UsageError: the variant is not ``faithful``, the only one of files.
+        DataError: see ``read_language_file``.
+    """
+    if name in FORMAL_LANGUAGES or not name.endswith(LANGUAGE_FILES):
+        return None
+    if variant != "faithful":
+        raise UsageError(f"{name}: variant is {variant!r}; expected 'faithful', the only one of a language from a file")
+    return read_language_file(Path(name))
+
+
+def prepared_language(prepared: PreparedFolder) -> Language:
+    """Return the language of a prepared folder, which need not be trusted.
+
+    Raises:
+        DataError: the header names no language, or its text defines none.
+        UsageError: no language has the name that the header states.
+    """
+    path, extra = prepared.path / HEADER_NAME, prepared.header.extra
+    name, variant, text = (extra.get(key) for key in ("language", "variant", DEFINITION))
+    if not (isinstance(name, str) and isinstance(variant, str) and isinstance(text, str | None)):
+        raise DataError(path, f"language, variant and {DEFINITION} are {name!r:.60}, {variant!r:.60}, {text!r:.60}")
+    if text is None:
+        return formal_language(name, cast("Variant", variant))
+    return parse_language_file(name, text, Path(f"{path} ({name:.60})")).language

@@ -1,0 +1,133 @@
+"""SyntaxGym: do predictions about the surprisals of regions hold (Gauthier et al. 2020; Hu et al. 2020)?"""
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from structattn.metrics.statistics import Proportion, wilson_interval
+from structattn.runs.store import write_analysis
+from structattn.support.environment import name_of
+from structattn.support.errors import DataError
+from structattn.support.shapes import Float64
+from structattn.tasks.language_modeling.sentences import SentenceScorer
+from structattn.tasks.syntaxgym.data import METRICS, Item, Suite, sentence
+from structattn.tasks.syntaxgym.formula import Surprisals
+from structattn.text.tokenization.parts import parts_of_tokens
+
+
+@dataclass(frozen=True)
+class PredictionAccuracy:
+    """The share of the items of which a prediction holds.
+
+    Args:
+        formula: the prediction; "all" for all predictions of the suite together.
+        items: of all items.
+        known: of the items without ``<unk>``; None if there is none.
+    """
+
+    formula: str
+    items: Proportion
+    known: Proportion | None
+
+
+@dataclass(frozen=True)
+class SuiteScores:
+    """Scores of a suite, with intervals that take its items as independent trials.
+
+    Args:
+        name: as the suite states it.
+        metric: how surprisals of tokens became those of regions.
+        overall: the share of the items of which all predictions hold, the accuracy of Hu et al.
+        predictions: of each prediction, in file order.
+        surprisals: item -> condition -> region -> surprisal in bits.
+    """
+
+    name: str
+    metric: str
+    overall: PredictionAccuracy
+    predictions: tuple[PredictionAccuracy, ...]
+    surprisals: dict[int, dict[str, dict[int, float]]]
+
+
+def suite_scores(scorer: SentenceScorer, suite: Suite) -> SuiteScores:
+    """Score a suite.
+
+    The surprisal of a region is that of the tokens that begin in it, see ``parts_of_tokens``, given all tokens before
+    them; that of the ``<eos>`` belongs to no region.
+
+    Raises:
+        DataError: a sentence cannot be encoded or is too long for the model; the message names item and condition.
+    """
+    sentences = [_Sentence.of(scorer, suite, item, name) for item in suite.items for name in item.conditions]
+    losses = scorer.token_losses((each.ids for each in sentences), name_of(suite.path))
+    surprisals: dict[int, dict[str, dict[int, float]]] = {item.number: {} for item in suite.items}
+    for each in sentences:
+        surprisals[each.item][each.condition] = each.surprisals(losses[each.ids] / math.log(2), suite.metric)
+    unknown = {each.item for each in sentences if scorer.has_unknown(each.ids)}
+    return scores_of_surprisals(suite, surprisals, unknown)
+
+
+def scores_of_surprisals(
+    suite: Suite, surprisals: dict[int, dict[str, dict[int, float]]], unknown: Collection[int] = ()
+) -> SuiteScores:
+    """Return the scores of given surprisals: item -> condition -> region -> surprisal.
+
+    ``unknown`` are the items with ``<unk>``.
+    """
+
+    def accuracy(formula: str, holds: Sequence[bool]) -> PredictionAccuracy:
+        known = [each for each, item in zip(holds, suite.items, strict=True) if item.number not in unknown]
+        return PredictionAccuracy(formula, wilson_interval(holds), wilson_interval(known) if known else None)
+
+    flat = [_by_region(surprisals[item.number]) for item in suite.items]
+    holds = [[formula.holds(of_item) for of_item in flat] for formula in suite.predictions]
+    predictions = tuple(accuracy(formula.text, each) for formula, each in zip(suite.predictions, holds, strict=True))
+    overall = accuracy("all", [all(each) for each in zip(*holds, strict=True)])
+    return SuiteScores(suite.name, suite.metric, overall, predictions, surprisals)
+
+
+def write_suite(scorer: SentenceScorer, suite: Suite, scores: SuiteScores) -> Path:
+    """Write the scores to ``analyses/syntaxgym-NAME.json`` in the run folder; NAME is the name of the suite's file."""
+    run = scorer.run
+    content = {"update": run.update, "prepared_digest": run.prepared.digest, "scoring": scorer.description()}
+    name = name_of(suite.path).removesuffix(".json")
+    return write_analysis(run.run_dir, f"syntaxgym-{name}", "syntaxgym", content | asdict(scores))
+
+
+def _by_region(conditions: Mapping[str, Mapping[int, float]]) -> Surprisals:
+    return {(name, number): value for name, regions in conditions.items() for number, value in regions.items()}
+
+
+@dataclass(frozen=True)
+class _Sentence:
+    """The sentence of a condition of an item: its ids, and the region of each, an index into ``regions``."""
+
+    item: int
+    condition: str
+    ids: tuple[int, ...]
+    region_of: Sequence[int]
+    regions: Sequence[int]
+
+    @classmethod
+    def of(cls, scorer: SentenceScorer, suite: Suite, item: Item, condition: str) -> "_Sentence":
+        tokenizer, regions = scorer.run.prepared.tokenizer, item.conditions[condition]
+
+        def encode(text: str) -> tuple[int, ...]:
+            return scorer.encode(text, suite.path, item.number)
+
+        try:
+            ids = encode(sentence([*regions.values()]))
+            region_of = parts_of_tokens(tokenizer, ids, [tokenizer.decode(encode(text)) for text in regions.values()])
+        except (DataError, ValueError) as error:
+            reason = error.reason if isinstance(error, DataError) else error
+            raise DataError(suite.path, f"item {item.number}, condition {condition!r:.60}: {reason}") from None
+        return cls(item.number, condition, ids, region_of, [*regions])
+
+    def surprisals(self, of_tokens: Float64[np.ndarray, " tokens"], metric: str) -> dict[int, float]:
+        """Return the surprisal of each region, given those of the tokens and the ``<eos>`` after them."""
+        parts = [of_tokens[:-1][np.equal(self.region_of, index)] for index in range(len(self.regions))]
+        values = [float(METRICS[metric](part)) if len(part) else 0.0 for part in parts]
+        return dict(zip(self.regions, values, strict=True))

@@ -1,0 +1,136 @@
+"""Formal languages, transductions and tasks of plugins."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import structattn
+from structattn.settings.run import RunSettings, resolve_settings
+from structattn.support.errors import SettingsError, UsageError
+from structattn.tasks import TASKS, FormalLanguage, TaskKind, Transduction, require_trainable
+from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
+from structattn.tasks.formal_languages.registry import formal_language
+from structattn.tasks.language_modeling.task import formal_language_task
+from structattn.tasks.transductions.registry import transduction
+from structattn.text.folders.prepared import open_prepared
+from structattn.training.run_training import train
+
+
+class Repeats:
+    """a^n, of length n with probability 2^-n."""
+
+    name, variant, alphabet = "repeats", "faithful", ("a",)
+
+    def valid_lengths(self, low, high):
+        return list(range(max(low, 1), high + 1))
+
+    def log_length_probability(self, length):
+        return -length * np.log(2)
+
+    def sample_each(self, lengths, generator):
+        return [np.zeros(length, dtype=np.int64) for length in lengths]
+
+    def log_probabilities(self, strings, advance=lambda count: None):
+        return np.array([self.log_length_probability(len(string)) for string in strings])
+
+
+def test_a_language_is_prepared_with_its_probabilities(tmp_path):
+    structattn.register(FormalLanguage(Repeats(), "a, n times"))
+    assert isinstance(formal_language("repeats"), Repeats)
+    prepare_formal_language(tmp_path / "data", "repeats", sizes=FormalLanguageSizes(5, 5, 1, (2, 4), (2, 6)))
+    valid = open_prepared(tmp_path / "data").split("valid")
+    assert (valid.log_probabilities == 0).all()  # of the only string of each length
+
+
+def test_a_run_records_the_plugin_of_its_language(tmp_path, tree):
+    structattn.register(FormalLanguage(Repeats(), "a, n times"))
+    prepare_formal_language(tmp_path / "data", "repeats", sizes=FormalLanguageSizes(5, 5, 1, (2, 4), (2, 6)))
+    settings = resolve_settings(tree(data=str(tmp_path / "data"), model={"d_model": 8, "num_heads": 2, "layers": 1}))
+    train(settings, tmp_path / "run")
+    assert [each["name"] for each in structattn.load(tmp_path / "run").metadata["plugins"]] == ["test_tasks.py"]
+
+
+def test_a_language_without_a_method_is_refused():
+    class Half:
+        name, variant, alphabet = "half", "faithful", ("a",)
+
+    with pytest.raises(
+        UsageError, match="has no valid_lengths; expected name, variant, alphabet, valid_lengths, log_len"
+    ):
+        structattn.register(FormalLanguage(Half(), "nothing"))
+    Repeats.name = "dyck"
+    try:
+        with pytest.raises(UsageError, match="formal language 'dyck' is built in; expected another name"):
+            structattn.register(FormalLanguage(Repeats(), "nothing"))
+    finally:
+        Repeats.name = "repeats"
+
+
+def first(length, count, generator):
+    x = generator.integers(0, 2, size=(count, length))
+    return x, x[:, :1]
+
+
+def test_transductions():
+    task = Transduction("first", "the first symbol", ("a", "b"), ("a", "b"), first, "regular")
+    structattn.register(task)
+    assert transduction("first") is task
+    with pytest.raises(UsageError, match=r"transduction 'fist' is unknown; expected one of .*, first, recognise"):
+        transduction("fist")
+    with pytest.raises(
+        UsageError, match="transduction 'a b': expected a name of letters, digits, underscores and hyphens"
+    ):
+        structattn.register(replace(task, name="a b"))
+    with pytest.raises(UsageError, match="transduction 'parity-check' is built in"):
+        structattn.register(replace(task, name="parity-check"))
+    with pytest.raises(UsageError, match=r"'last': draw: .*expected a function of \(length, count, generator\)"):
+        structattn.register(replace(task, name="last", draw=lambda length: None))
+
+
+def doubled(prepared, settings):
+    """Minimize twice the loss of strings of a formal language."""
+    task = formal_language_task(prepared, settings)
+    return replace(task, criterion=lambda model, batch: 2 * task.criterion(model, batch))
+
+
+@pytest.fixture
+def own():
+    structattn.register(TaskKind("doubled", "twice the loss", ("transformer", "lstm"), doubled))
+
+
+@pytest.mark.usefixtures("own")
+def test_a_task_trains_and_is_evaluated(tmp_path, tree):
+    settings = resolve_settings(tree(task="doubled", model={"d_model": 8, "num_heads": 2, "layers": 1}))
+    train(settings, tmp_path / "run")
+    run = structattn.load(tmp_path / "run")
+    assert run.settings.task == "doubled"
+    assert run.metadata["plugins"][0]["name"] == "test_tasks.py"
+    assert structattn.evaluate(tmp_path / "run", "valid").cross_entropy > 0
+    with pytest.raises(
+        SettingsError, match=r"model.kind: the task 'doubled' trains 'transformer' or 'lstm', got 'rnn'"
+    ):
+        require_trainable("doubled", "rnn")
+
+
+@pytest.mark.usefixtures("own")
+def test_names_of_tasks_are_those_that_are_registered():
+    assert RunSettings.model_json_schema()["properties"]["task"] == {
+        "description": "task, as listed by `structattn list`",
+        "enum": list(TASKS),
+        "title": "Task",
+        "type": "string",
+    }
+    known = "'translation' or 'doubled', got 'dubled'; did you mean doubled?"
+    with pytest.raises(SettingsError) as caught:
+        resolve_settings({"task": "dubled", "data": "data"})
+    assert str(caught.value).startswith("settings: task: Input should be 'formal_language', 'language_modeling', ")
+    assert str(caught.value).endswith(known)
+
+
+def test_incomplete_tasks_are_refused():
+    with pytest.raises(UsageError, match="task 'translation' is built in; expected another name"):
+        structattn.register(TaskKind("translation", "", ("transformer",), doubled))
+    with pytest.raises(UsageError, match=r"task 'own': build: .*expected a function of \(prepared, settings\)"):
+        structattn.register(TaskKind("own", "", ("transformer",), lambda: None))
+    assert "own" not in TASKS

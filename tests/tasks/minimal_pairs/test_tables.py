@@ -1,0 +1,98 @@
+"""Minimal pairs in tables, as of MultiBLiMP and BLiMP-NL: columns by their names, and errors with their line."""
+
+import gzip
+import json
+
+import pytest
+from tests.tasks.text_runs import BATCHES, MODEL, run_on
+from typer.testing import CliRunner
+
+from structattn.cli.app import app
+from structattn.cli.report_page import write_report
+from structattn.settings.run import resolve_settings
+from structattn.support.errors import DataError
+from structattn.tasks.minimal_pairs.data import read_minimal_pairs, suite_name
+from structattn.text.reading import Notices
+from structattn.training.run_training import train
+
+MULTIBLIMP = (
+    "sen\twrong_sen\tlang\tphenomenon\tgrammatical_feature\tverb\n"
+    "Bo sees a dog .\tBo see a dog .\teng\tSV-#\tNumber\tsees\n"
+    '"A ""dog"", sleeps"\tA dog sleep\teng\tSV-#\tNumber\tsleeps\n'
+    "Bo sees\tBo seest\teng\tSV-P\tPerson\tsees\n"
+)
+BLIMP_NL = (
+    "item_id,linguistic_phenomenon,paradigm,sentence_good,sentence_bad\n"
+    '1,topicalization,island,"Een hond, die slaapt.",Een hond die slaapt.\n'
+    "2,relativization,island,Bo ziet hem.,Bo hem ziet.\n"
+)
+
+
+def read(path, text):
+    path.write_text(text)
+    return read_minimal_pairs(path, Notices())
+
+
+def test_multiblimp(tmp_path):
+    first, second, third = read(tmp_path / "eng.tsv", MULTIBLIMP)
+    assert (first.good, first.bad) == ("Bo sees a dog .", "Bo see a dog .")
+    assert (first.phenomenon, first.paradigm, first.field, first.line) == ("SV-#", "SV-#: Number", "eng", 2)
+    assert second.good == 'A "dog", sleeps'
+    assert (third.paradigm, third.continuations, third.line) == ("SV-P: Person", {}, 4)
+    assert suite_name(tmp_path / "eng.tsv", [first, second, third]) == "eng"
+
+
+def test_blimp_nl(tmp_path):
+    first, second = read(tmp_path / "blimp_nl.csv", BLIMP_NL)
+    assert (first.good, first.bad) == ("Een hond, die slaapt.", "Een hond die slaapt.")
+    assert [each.paradigm for each in (first, second)] == ["topicalization: island", "relativization: island"]
+    assert first.field == "blimp_nl"
+
+
+def test_columns_by_any_of_their_names(tmp_path):
+    (pair,) = read(tmp_path / "x.txt", "Sentence good;Sentence-Bad\nBo sees; Bo see\n")
+    assert (pair.good, pair.bad, pair.phenomenon, pair.paradigm, pair.field) == ("Bo sees", "Bo see", "x", "x", "x")
+
+
+def test_a_folder_of_several_kinds(tmp_path):
+    (tmp_path / "b.csv").write_text(BLIMP_NL)
+    with gzip.open(tmp_path / "a.tsv.gz", "wt") as file:
+        file.write(MULTIBLIMP)
+    assert [each.path.name for each in read_minimal_pairs(tmp_path, Notices())] == ["a.tsv.gz"] * 3 + ["b.csv"] * 2
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("sen\tverb\nBo sees\tsees\n", r"eng\.tsv:1: has the columns sen, verb; expected sentence_bad or wrong_sen"),
+        ("Bo sees\n", r":1: has the columns Bo sees; expected sentence_good or sen, and sentence_bad or wrong_sen"),
+        (MULTIBLIMP + "Bo sees\tBo see\n", r":5: has 2 columns; the header has 6"),
+        ("sen\twrong_sen\nBo sees\t \n", r":2: wrong_sen has 0 characters; expected 1 to 10,000"),
+        ("sen\twrong_sen\nBo sees\t" + "x" * 10_001, r":2: wrong_sen has 10,001 characters"),
+        ('sen\twrong_sen\n"Bo" sees\tBo see\n', r":2: not a table: .* expected after '\"'"),
+        ('sen\twrong_sen\n"Bo sees\tBo see\n', r":2: not a table: unexpected end of data"),
+        ("sen\twrong_sen\n", r"holds no minimal pairs; expected \*\.jsonl"),
+    ],
+)
+def test_malformed_tables_are_refused_with_their_line(tmp_path, text, message):
+    with pytest.raises(DataError, match=message):
+        read(tmp_path / "eng.tsv", text)
+
+
+@pytest.mark.usefixtures("without_drawing")
+def test_pairs_not_of_blimp_are_stored_by_name_without_its_published_accuracies(tmp_path):
+    run_on(tmp_path, min_count=2)
+    tree = {"task": "language_modeling", "data": str(tmp_path / "data"), "model": MODEL,
+            "training": {"batches": BATCHES["sentences"], "max_updates": 2, "max_epochs": None}}  # fmt: skip
+    train(resolve_settings(tree), tmp_path / "run")
+    (tmp_path / "eng.tsv").write_text(MULTIBLIMP)
+    arguments = ["evaluate", str(tmp_path / "run"), "--suite", "blimp", "--file", str(tmp_path / "eng.tsv")]
+    shown = CliRunner().invoke(app, arguments)
+    assert shown.exit_code == 0, shown.output
+    assert "GPT-2" not in shown.output
+    assert "SV-#: Number" in shown.output
+    kept = json.loads((tmp_path / "run/analyses/blimp-eng.json").read_text())
+    assert {name: each["sentence"]["trials"] for name, each in kept["phenomena"].items()} == {"SV-#": 2, "SV-P": 1}
+    page = write_report([tmp_path / "run"], tmp_path / "report").read_text()
+    assert "Minimal pairs: eng" in page
+    assert "Warstadt" not in page

@@ -1,0 +1,218 @@
+"""SyntaxGym: regions of tokens, predictions that hold by hand and by other models' scores, and malformed suites."""
+
+import copy
+import json
+import math
+from pathlib import Path
+
+import pytest
+from tests.tasks.text_runs import BATCHES, MODEL, by_hand, run_on
+from typer.testing import CliRunner
+
+from structattn.cli.app import app
+from structattn.cli.report_page import write_report
+from structattn.settings.run import resolve_settings
+from structattn.support.errors import DataError, UsageError
+from structattn.tasks.language_modeling.sentences import SentenceScorer, WrittenForm
+from structattn.tasks.syntaxgym.data import read_suites, sentence
+from structattn.tasks.syntaxgym.evaluate import scores_of_surprisals, suite_scores
+from structattn.training.run_training import train
+
+SYNTAXGYM = Path(__file__).resolve().parents[4] / "shared/data/syntaxgym"
+
+
+def condition(name, *contents):
+    regions = [{"region_number": number, "content": text} for number, text in enumerate(contents, start=1)]
+    return {"condition_name": name, "regions": regions}
+
+
+SUITE = {
+    "meta": {"name": "by hand", "metric": "sum"},
+    "region_meta": {"1": "subject", "2": "adverb", "3": "verb"},
+    "predictions": [
+        {"type": "formula", "formula": "(3;%match%) < (3;%mismatch%)"},
+        {"type": "formula", "formula": "(1;%match%) + (2;%match%) = (1;%mismatch%) + (2;%mismatch%)"},
+        {"type": "formula", "formula": "((3;%match%) < 2) | ((*;%mismatch%) > 10 & (2;%match%) > 0)"},
+    ],
+    "items": [
+        {"item_number": 1, "conditions": [condition("match", "Bo", "", "sees a dog"),
+                                          condition("mismatch", "Bo", "", "see a dog")]},
+        {"item_number": 2, "conditions": [condition("match", "A dog", "who", "sleeps."),
+                                          condition("mismatch", "A dog", "who", "sleep.")]},
+    ],
+}  # fmt: skip
+
+
+def written(folder, suite=SUITE, name="suite.json"):
+    (folder / name).write_text(json.dumps(suite))
+    return folder / name
+
+
+def test_predictions_by_hand(tmp_path):
+    """Item 1: 3 < 4, 1 + 0 = 1 + 0, (3 < 2) or (5 > 10 ..). Item 2: 7 < 6, 2 + 1 = 2 + 1.5, .. (13 > 10 and 1 > 0)."""
+    (suite,) = read_suites(written(tmp_path))
+    surprisals = {
+        1: {"match": {1: 1.0, 2: 0.0, 3: 3.0}, "mismatch": {1: 1.0, 2: 0.0, 3: 4.0}},
+        2: {"match": {1: 2.0, 2: 1.0, 3: 7.0}, "mismatch": {1: 2.0, 2: 1.5, 3: 6.0}},
+    }
+    scores = scores_of_surprisals(suite, surprisals, {2})
+    assert [each.items.successes for each in scores.predictions] == [1, 1, 0]
+    assert [each.known.successes for each in scores.predictions] == [1, 1, 0]
+    assert {each.items.trials for each in scores.predictions} == {2}
+    assert {each.known.trials for each in scores.predictions} == {1}
+    assert scores.overall.items.successes == 0
+    surprisals[2]["mismatch"][3] = 9.0
+    assert [each.items.successes for each in scores_of_surprisals(suite, surprisals).predictions] == [2, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("mode", "options"),
+    [
+        ("sentences", {"min_count": 2}),
+        ("stream", {"level": "character"}),
+        ("sentences", {"level": "bpe", "vocabulary_size": 40}),
+    ],
+    ids=["words", "characters", "bpe"],
+)
+def test_surprisals_of_regions_are_sums_over_their_tokens(tmp_path, mode, options):
+    run = run_on(tmp_path, mode, **options)
+    (suite,) = read_suites(written(tmp_path, SUITE | {"items": SUITE["items"][:1]}))
+    scores = suite_scores(SentenceScorer(run, WrittenForm()), suite)
+    tokenizer = run.prepared.tokenizer
+    whole, first = tokenizer.encode("Bo sees a dog"), tokenizer.encode("Bo")
+    assert whole[: len(first)] == first, "the boundary is that of tokens"
+    bits = [-each / math.log(2) for each in by_hand(run, whole, 2 if mode == "stream" else 1, with_eos=False)]
+    found = scores.surprisals[1]["match"]
+    assert list(found.values()) == pytest.approx([sum(bits[: len(first)]), 0.0, sum(bits[len(first) :])], rel=1e-5)
+    unknown = options.get("min_count") == 2  # "sees" is seen once in the text
+    assert (scores.overall.known is None) == unknown
+
+
+def test_other_metrics_and_marks(tmp_path):
+    """A full stop begins no new word where the text attaches it; words of the corpus are separate elsewhere."""
+    run = run_on(tmp_path)
+    scorer = SentenceScorer(run, WrittenForm(separate_marks=True))
+    item = {"item_number": 1, "conditions": [condition("match", "A dog", "sees Bo", ", who sleeps", ".")]}
+    predictions = [{"formula": "(2;%match%) > 0"}]
+
+    def regions(metric):
+        tree = {"meta": {"name": "x", "metric": metric}, "predictions": predictions, "items": [item]}
+        (suite,) = read_suites(written(tmp_path, tree))
+        return suite_scores(scorer, suite).surprisals[1]["match"]
+
+    bits = [
+        -each / math.log(2)
+        for each in by_hand(run, run.prepared.tokenizer.encode("A dog sees Bo , who sleeps ."), 1, False)
+    ]
+    assert regions("all") == regions("sum")
+    assert regions("mean") == pytest.approx(
+        {1: sum(bits[:2]) / 2, 2: sum(bits[2:4]) / 2, 3: sum(bits[4:7]) / 3, 4: bits[7]}, rel=1e-5
+    )
+    assert regions("range")[3] == pytest.approx(max(bits[4:7]) - min(bits[4:7]), rel=1e-4)
+    assert regions("median")[3] == pytest.approx(sorted(bits[4:7])[1], rel=1e-5)
+    assert sentence(["A dog", "", "sees Bo", ", who sleeps", "."]) == "A dog sees Bo, who sleeps."
+
+
+@pytest.mark.skipif(not SYNTAXGYM.is_dir(), reason="../shared/data/syntaxgym is not there")
+@pytest.mark.parametrize("model", ["grnn", "transformer-xl"])
+def test_predictions_from_region_scores_of_other_models(model):
+    """Prediction of the suite: region 3 is more surprising after "that" than after "what"."""
+    (suite,) = read_suites(SYNTAXGYM / "test_in.json")
+    given = json.loads((SYNTAXGYM / f"test_out_{model}.json").read_text())
+    surprisals, right = {}, 0
+    for item in given["items"]:
+        of_item = surprisals[item["item_number"]] = {
+            each["condition_name"]: {
+                region["region_number"]: region["metric_value"]["sum"] for region in each["regions"]
+            }
+            for each in item["conditions"]
+        }
+        right += of_item["that"][3] > of_item["what"][3]
+    scores = scores_of_surprisals(suite, surprisals)
+    (prediction,) = scores.predictions
+    assert prediction.formula == "(3;%that%) > (3;%what%)"
+    assert (prediction.items.successes, prediction.items.trials) == (right, 2)
+    assert right == {"grnn": 0, "transformer-xl": 2}[model]
+
+
+@pytest.mark.skipif(not SYNTAXGYM.is_dir(), reason="../shared/data/syntaxgym is not there")
+def test_the_sample_of_the_format_is_read():
+    (suite,) = read_suites(SYNTAXGYM / "sample_suite.json")
+    assert suite.predictions[0].holds({("match", 2): 1.0, ("mismatch", 2): 1.1})
+    assert dict(suite.items[0].conditions["mismatch"]) == {1: "The woman", 2: "play", 3: "the guitar"}
+
+
+def changed(path, value):
+    tree = copy.deepcopy(SUITE)
+    *parents, last = path
+    place = tree
+    for key in parents:
+        place = place[key]
+    if value is None:
+        del place[last]
+    else:
+        place[last] = value
+    return tree
+
+
+@pytest.mark.parametrize(
+    ("tree", "message"),
+    [
+        ([1], "Input should be"),
+        (changed(["meta"], None), "meta: Field required"),
+        (changed(["meta", "metric"], "product"), "meta.metric: Input should be 'sum'"),
+        (changed(["predictions"], []), "predictions: List should have at least 1 item"),
+        (changed(["predictions", 1, "formula"], "(3;%match%) <"), "predictions.1.formula: .*column 14: found 'the en"),
+        (changed(["predictions", 0], {"relation": "same", "region_number": 1, "l_operand": "a", "r_operand": "b"}),
+         "predictions.0.relation: Input should be 'greaterthan'"),
+        (changed(["predictions", 0, "formula"], "(3;%match%) < (3;%other%)"),
+         "predictions.0: item 1 has no condition 'other'; it has match, mismatch"),
+        (changed(["predictions", 0, "formula"], "(4;%match%) < 3"),
+         "predictions.0: item 1 has no region 4 in condition 'match'"),
+        (changed(["items", 1, "conditions", 0, "regions", 2, "content"], 3), "items.1.conditions.0.regions.2.content"),
+        (changed(["items", 1, "item_number"], 1), "two items have the same item_number"),
+        (changed(["items", 0, "conditions", 1, "condition_name"], "match"), "item 1, condition 'match': occurs twice"),
+        (changed(["items", 0, "conditions", 0, "regions", 2, "region_number"], 1), "its regions do not increase"),
+        (changed(["items", 0, "conditions", 0], condition("match", "", " ", "")), "all its regions are empty"),
+    ],
+)  # fmt: skip
+def test_malformed_suites_are_refused_with_their_place(tmp_path, tree, message):
+    with pytest.raises(DataError, match=rf"suite\.json: .*{message}"):
+        read_suites(written(tmp_path, tree))
+
+
+def test_a_folder_without_suites_is_refused(tmp_path):
+    with pytest.raises(DataError, match="holds no suites"):
+        read_suites(tmp_path)
+
+
+def test_words_without_unk_are_refused_by_item_and_condition(tmp_path, translation_run):
+    (suite,) = read_suites(written(tmp_path))
+    with pytest.raises(DataError, match=r"suite\.json: item 1, condition 'mismatch': 'see' is not in the vocabulary"):
+        suite_scores(SentenceScorer(run_on(tmp_path), WrittenForm()), suite)
+    with pytest.raises(UsageError, match="expected a causal model"):
+        SentenceScorer(translation_run(), WrittenForm())
+
+
+@pytest.mark.usefixtures("without_drawing")
+def test_the_command_stores_prints_and_reports(tmp_path):
+    run_on(tmp_path, min_count=2)
+    tree = {"task": "language_modeling", "data": str(tmp_path / "data"), "model": MODEL,
+            "training": {"batches": BATCHES["sentences"], "max_updates": 2, "max_epochs": None}}  # fmt: skip
+    train(resolve_settings(tree), tmp_path / "run")
+    (tmp_path / "suites").mkdir()
+    written(tmp_path / "suites", name="agreement.json")
+    shown = CliRunner().invoke(app, ["evaluate", str(tmp_path / "run"), "--suite", "syntaxgym", "--file",
+                                     str(tmp_path / "suites"), "--marks", "separate"])  # fmt: skip
+    assert shown.exit_code == 0, shown.output
+    assert "(3;%match%) < (3;%mismatch%)" in shown.output
+    assert "[0 %]" in shown.output, "all items have unknown words"
+    kept = json.loads((tmp_path / "run/analyses/syntaxgym-agreement.json").read_text())
+    assert kept["scoring"]["separate_marks"] is True
+    found = kept["surprisals"]["1"]
+    successes = int(found["match"]["3"] < found["mismatch"]["3"])
+    found = kept["surprisals"]["2"]
+    successes += int(found["match"]["3"] < found["mismatch"]["3"])
+    assert kept["predictions"][0]["items"]["successes"] == successes
+    page = write_report([tmp_path / "run"], tmp_path / "report").read_text()
+    assert "by hand: (3;%match%) &lt; (3;%mismatch%)" in page
