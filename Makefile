@@ -60,9 +60,9 @@ $(VENV)/torch: constraints.txt
 	$(BIN)/pip install --quiet --constraint constraints.txt torch numpy
 	touch $@
 
-# The package alone, which is all that the demo needs.
+# The package with figures, which is all that the demo needs.
 $(VENV)/package: $(VENV)/torch $(SOURCES)
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable .
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[plot]'
 	touch $@
 
 # By its name, the package stays as it is built, and what its extras ask for is added.

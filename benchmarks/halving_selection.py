@@ -19,7 +19,7 @@ from structattn.settings.sweep import Halving, load_sweep
 from structattn.sweeps.results import read_sweep_results
 
 ROOT = Path(__file__).parent.parent
-RECIPE = ROOT / "recipes/stack_language_models/small.yaml"
+RECIPE = "stack_language_models/small"
 TRIALS = ROOT / "results/stack_language_models/small.trials.jsonl"
 RUNGS = [[1, 2, 4], [2, 4, 8], [3, 6, 12], [4, 8, 16], [6, 12]]
 
@@ -55,7 +55,7 @@ def compare(recipe: Path, trials: Path, halving: Halving) -> list[dict[str, Any]
 def main() -> None:
     """Compare, print the result, and store it if asked to."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("recipe", type=Path, nargs="?", default=RECIPE)
+    parser.add_argument("recipe", nargs="?", default=RECIPE)
     parser.add_argument("trials", type=Path, nargs="?", default=TRIALS)
     parser.add_argument("--after", type=int, nargs="+", action="append", help="rungs, in epochs; repeatable")
     parser.add_argument("--keep", type=float, default=0.5)

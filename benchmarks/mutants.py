@@ -241,7 +241,7 @@ def prepare(folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(folder / "copying", ignore_errors=True)
         (folder / "copying").mkdir()
-        for name in ("src", "tests", "recipes", "examples", "docs", "pyproject.toml", "README.md"):
+        for name in ("src", "tests", "examples", "docs", "pyproject.toml", "README.md"):
             source = ROOT / name
             (shutil.copytree if source.is_dir() else shutil.copy)(source, folder / "copying" / name)
         (folder / "copying").rename(tree)

@@ -210,7 +210,7 @@ def overview_row(paper: str, entry: dict[str, Any]) -> list[str]:
         raise ValueError(f"overview.yaml: {entry['name']}: reproduced, but there is no claim, or not all hold")
     paths = [HERE / name for name in entry.get("results", [])]
     links = [f"[{path.stem.replace('_', ' ')}](#{anchor(path)})" for path in paths]
-    links += [f"[{Path(recipe).name}](../recipes/{recipe}.yaml)" for recipe in entry.get("recipes", [])]
+    links += [f"[{Path(recipe).name}](../src/structattn/recipes/{recipe}.yaml)" for recipe in entry.get("recipes", [])]
     links += [f"[{name}]({target})" for name, target in entry.get("links", {}).items()]
     short = [entry.get("summary"), f"Left: {entry['left']}." if "left" in entry else "", ", ".join(links)]
     state = entry["state"] if entry["state"].startswith("not") else f"**{entry['state']}**"

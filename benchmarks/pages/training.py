@@ -134,6 +134,24 @@ memory of all its processes.
 """
 
 
+def learning_rates(found: dict[str, Any]) -> str:
+    """Return the section on the learning rate of a bare layer, a row for each rate."""
+    layers = list(dict.fromkeys(row["layer"] for row in found["rows"]))
+    values = {(row["rate"], row["layer"]): row["differences"] for row in found["rows"]}
+    rows = [
+        (f"{rate:g}", *(f"{min(values[rate, layer]):.3f} to {max(values[rate, layer]):.3f}" for layer in layers))
+        for rate in dict.fromkeys(rate for rate, _ in values)
+    ]
+    return f"""## The learning rate of a bare layer
+
+`{found["command"]}`: one layer between an embedding and an output, `output(x + layer(x))`,
+on batches of ten strings of Dyck-2 of lengths 10 to 30; {found["updates"]:,} updates of Adam at a constant rate.
+Validation cross-entropy above the lower bound, in nats per token: the best and the worst of three seeds.
+
+{table(("learning rate", *layers), rows)}
+"""
+
+
 def wikitext_2(found: dict[str, Any]) -> str:
     """Return the section on a language model of WikiText-2 and its baselines."""
     test = found["scores"]["test"]
@@ -144,7 +162,7 @@ def wikitext_2(found: dict[str, Any]) -> str:
     ]
     return f"""## WikiText-2
 
-Word-level language modeling on a continuous stream: `recipes/text.yaml` (a stack attention layer between two softmax
+Word-level language modeling on a continuous stream: the recipe `text` (a stack attention layer between two softmax
 layers, `d_model` 128), {found["minutes"]} minutes with one thread on a machine with other load, {
         found["updates"]:,} updates of 1,024 tokens. Test
 perplexity, including ends of lines:
@@ -182,4 +200,4 @@ transduction at {min(sampling["pairs/s"].values()):,.0f} pairs/s; a training ste
 bound, in nats per symbol. Tf+Nd has found its stack where it is below 0.03 ([how](finding_the_stack.md)).
 
 {seeds(results_of("demo_seeds"))}
-{wikitext_2(results_of("wikitext-2"))}"""
+{learning_rates(results_of("learning_rates"))}{wikitext_2(results_of("wikitext-2"))}"""

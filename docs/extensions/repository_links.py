@@ -19,7 +19,7 @@ PAGES = {
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
     "explorer/README.md": "explorer_source.md",
-    "recipes/README.md": "recipes.md",
+    "src/structattn/recipes/README.md": "recipes.md",
 }
 LINK = re.compile(r"(\]\()(?!\w+:|#|/)([^)\s#]+)")
 DERIVATION = re.compile(r"src/structattn/operators/(\w+)/DERIVATION\.md")

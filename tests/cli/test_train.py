@@ -50,7 +50,11 @@ def test_a_run_is_extended_without_its_settings_file(recipe, tmp_path):
             "training.max_updates=3: run has already reached this limit, after",
         ),
         (["--resume", "training.max_updats=9"], 1, "training.max_updats"),
-        (["training.max_updates=9"], 2, "SETTINGS.yaml is missing; only --resume takes the settings from the run"),
+        (
+            ["training.max_updates=9"],
+            2,
+            "SETTINGS, a recipe or file, is missing; only --resume takes the settings from the run",
+        ),
     ],
 )
 def test_other_changes_are_refused(recipe, tmp_path, monkeypatch, arguments, exit_code, message):

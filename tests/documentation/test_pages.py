@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from structattn.cli.app import app
 from structattn.operators.common.kernels import compiled_kernels
+from structattn.settings.recipes import recipes
 
 RUN = [page for page in PAGES if any(block.language in ("bash", "python", "diff") for block in blocks(page))]
 # Smaller than on the page: what is replaced there, and by what.
@@ -54,7 +55,7 @@ def text(lines, step=3):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """The reader's folder, with texts of their own and the recipes."""
+    """The reader's folder, with texts of their own."""
     for name, lines in (("train", 300), ("valid", 60), ("test", 6), ("sentences", 3)):
         (tmp_path / f"{name}.txt").write_text(text(lines))
     for side in ("de", "en"):
@@ -64,7 +65,7 @@ def folder(tmp_path, monkeypatch):
         (tmp_path / f"new.{side}").write_text(text(2))
     for name in ("train", "valid"):
         (tmp_path / f"{name}.trees").write_text(20 * TREE)
-    shutil.copytree(ROOT / "recipes", tmp_path / "recipes")
+    shutil.copytree(ROOT / "src/structattn/recipes", tmp_path / "recipes")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -199,9 +200,17 @@ def test_files_that_a_page_names_exist(page):
     source = page.read_text(encoding="utf-8")
     prose = re.sub(r"^( *)```.*?^\1```$|`[^`\n]*`", "", source, flags=re.MULTILINE | re.DOTALL)
     links = re.findall(r"\]\((?!\w+:|#)([^)\s#]+)", prose)
-    missing = [link for link in links if not (page.parent / link).exists()]
-    recipes = [name for name in re.findall(r"\brecipes/[\w/]+\.yaml", source) if not (ROOT / name).exists()]
-    assert missing + recipes == []
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_recipes_that_pages_name_exist():
+    named = [
+        name
+        for page in PAGES
+        for name in re.findall(r"structattn (?:train|sweep) ([a-z][\w/]*)(?=[\s`])", page.read_text(encoding="utf-8"))
+    ]
+    assert len(named) > 20
+    assert set(named) <= recipes().keys()
 
 
 def settings_fields():

@@ -11,7 +11,8 @@ from structattn.settings.sweep import SweepSettings
 from structattn.sweeps.engines import ProcessPoolEngine
 from structattn.sweeps.figures import cells_plot, sweep_figures
 from structattn.sweeps.outcome import Outcome, TrialResult
-from structattn.sweeps.results import SweepResults, read_sweep_results, write_sweep_results
+from structattn.sweeps.report import write_sweep_results
+from structattn.sweeps.results import SweepResults, read_sweep_results
 from structattn.sweeps.sweep import run_sweep
 from structattn.sweeps.table import TableRow
 

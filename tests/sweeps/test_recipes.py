@@ -12,8 +12,9 @@ from structattn.sweeps.comparison import check_claims, compare_with_published, c
 from structattn.sweeps.results import read_sweep_results
 from structattn.sweeps.trials import cell_settings, make_trials
 
-RECIPES = Path(__file__).parents[2] / "recipes"
-RESULTS = RECIPES.parent / "results"
+ROOT = Path(__file__).parents[2]
+RECIPES = ROOT / "src/structattn/recipes"
+RESULTS = ROOT / "results"
 BASES = RECIPES / "base"  # what sweeps share; they are checked there
 SWEEPS = [path for path in sorted(RECIPES.rglob("*.yaml")) if "grid" in yaml.safe_load(path.read_text())]
 SINGLE = [path for path in sorted(RECIPES.rglob("*.yaml")) if path not in SWEEPS and path.parent != BASES]

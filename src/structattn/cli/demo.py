@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from structattn.cli.output import print_line
+from structattn.support.imports import require_modules
 from structattn.support.reading import MAX_INTEGER
 
 LANGUAGE = "marked-reversal"
@@ -49,6 +50,7 @@ def demo(
         structattn demo
         structattn demo -o demo-2 --seed 2
     """
+    require_modules("plot", "matplotlib")
     from structattn.cli.report_page import write_report
     from structattn.cli.scores_table import print_scores
     from structattn.explorer.run_analysis import analyze_run

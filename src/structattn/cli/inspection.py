@@ -139,10 +139,13 @@ def _show_embeddings(
     """Print neighbours and their agreement with parts of speech, and write a plot and an export."""
     from structattn.explorer import word_embeddings as embeddings
     from structattn.loading.word_vectors import word_vectors
-    from structattn.report.embeddings import require_format, write_embedding_plot
+    from structattn.support.imports import require_modules
 
     (side, stream), (plot, export) = table, files
     if plot is not None:
+        require_modules("embeddings", "matplotlib", "sklearn")
+        from structattn.report.embeddings import require_format, write_embedding_plot
+
         require_format(plot)
     vectors = _chosen(word_vectors(run, side, MAX_WORDS, words), stream)
     tag_of = {} if tags is None else embeddings.read_word_tags(tags)

@@ -10,6 +10,7 @@ import typer
 
 from structattn.cli.options import Json
 from structattn.cli.output import print_json
+from structattn.support.errors import UsageError
 
 if TYPE_CHECKING:
     from structattn.support.plugins import Plugin
@@ -43,6 +44,7 @@ def choices() -> dict[str, Mapping[str, str]]:
     from structattn.settings.mechanisms import MECHANISMS
     from structattn.settings.models import ModelSettings
     from structattn.settings.optimizers import Optimizer, Schedule
+    from structattn.settings.recipes import recipes
     from structattn.settings.recurrent import RecurrentStackSettings
     from structattn.settings.run import TASK_DESCRIPTIONS, TRANSFORMATION_DESCRIPTIONS
     from structattn.settings.training import Batches
@@ -76,25 +78,30 @@ def choices() -> dict[str, Mapping[str, str]]:
             "complete:LANGUAGE": "how a string continues after its first word",
         },
         "transformations (prepare transformation)": TRANSFORMATION_DESCRIPTIONS,
+        "recipes (train, sweep)": recipes(),
     }
 
 
 def show_list(
+    kind: Annotated[
+        str | None, typer.Argument(metavar="[KIND]", help="Only names of this kind: a heading, as recipes.")
+    ] = None,
+    recipe: Annotated[
+        str | None, typer.Argument(metavar="[RECIPE]", help="After `recipes`: print this recipe, to change a copy.")
+    ] = None,
     schema: Annotated[
         SettingsKind | None, typer.Option(help="Print the JSON Schema of settings instead, for editors.")
     ] = None,
     json: Json = False,
 ) -> None:
-    """List models, mechanisms, positions, tasks, batches, optimizers, schedules, formal languages and transductions.
+    """List models, mechanisms, positions, tasks, batches, optimizers, schedules, formal languages, recipes and so on.
 
     Examples:
         structattn list
+        structattn list recipes
+        structattn list recipes text > own.yaml
         structattn list --schema run > run.schema.json
     """
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
     if schema is not None:
         from structattn.settings.run import RunSettings
         from structattn.settings.sweep import SweepSettings
@@ -102,11 +109,33 @@ def show_list(
         settings = RunSettings if schema == "run" else SweepSettings
         sys.stdout.write(json_format.dumps(settings.model_json_schema(), indent=2, ensure_ascii=False) + "\n")
         return
-    if json:
-        print_json(choices())
-        return
+    shown = {heading: names for heading, names in choices().items() if heading.startswith(kind or "")}
+    if not shown:
+        headings = sorted({heading.partition(" (")[0] for heading in choices()})
+        raise UsageError(f"{kind}: expected one of {', '.join(headings)}")
+    if recipe is not None:
+        _print_recipe(kind, recipe)
+    elif json:
+        print_json(shown)
+    else:
+        _print_tables(shown)
+
+
+def _print_recipe(kind: str | None, recipe: str) -> None:
+    from structattn.settings.recipes import settings_file
+
+    if kind != "recipes":
+        raise UsageError(f"{recipe}: only recipes are printed; expected `structattn list recipes {recipe}`")
+    sys.stdout.write(settings_file(recipe).read_text("utf-8"))
+
+
+def _print_tables(shown: Mapping[str, Mapping[str, str]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
     console = Console()
-    for heading, entries in choices().items():
+    for heading, entries in shown.items():
         table = Table.grid(padding=(0, 2, 0, 2))
         table.add_column(no_wrap=True)
         for name, line in entries.items():

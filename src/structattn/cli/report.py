@@ -8,6 +8,7 @@ import typer
 
 from structattn.cli.output import print_json, print_line
 from structattn.support.errors import UsageError
+from structattn.support.imports import require_modules
 
 
 def report(
@@ -16,7 +17,8 @@ def report(
         Path | None, typer.Option("--output", "-o", help="Folder of the report; with --recipe, a JSON file.")
     ] = None,
     recipe: Annotated[
-        Path | None, typer.Option(help="YAML file of a sweep: compare its results with published numbers and claims.")
+        str | None,
+        typer.Option(help="A sweep recipe or YAML file: compare its results with published numbers and claims."),
     ] = None,
     trial_results: Annotated[
         Path | None, typer.Option(help="For a sweep: the file given to `sweep --trial-results`.")
@@ -31,7 +33,7 @@ def report(
 
     Examples:
         structattn report runs/stack runs/plain --output report
-        structattn report runs/sweep --recipe recipes/hybrid_translation.yaml
+        structattn report runs/sweep --recipe hybrid_translation/small
     """
     if recipe is not None:
         _report_recipe(recipe, runs, output, trial_results, json)
@@ -40,8 +42,10 @@ def report(
         raise UsageError("--json needs --recipe; a report is an HTML page")
     if output is None:
         raise UsageError("--output is missing; expected the folder of the report")
+    require_modules("plot", "matplotlib")
     from structattn.cli.report_page import write_report
-    from structattn.sweeps.results import is_sweep, write_sweep_page
+    from structattn.sweeps.report import write_sweep_page
+    from structattn.sweeps.results import is_sweep
 
     if len(runs) == 1 and is_sweep(runs[0]):
         print_line(str(write_sweep_page(runs[0], output, trial_results)))
@@ -52,19 +56,22 @@ def report(
 
 
 def _report_recipe(
-    recipe: Path, folders: list[Path], output: Path | None, trial_results: Path | None, json: bool
+    recipe: str, folders: list[Path], output: Path | None, trial_results: Path | None, json: bool
 ) -> None:
     from structattn.cli.sweep_view import print_claims, print_comparisons, print_rows
     from structattn.settings.sweep import load_sweep
-    from structattn.sweeps.results import read_sweep_results, write_sweep_results
+    from structattn.sweeps.results import read_sweep_results
 
     if len(folders) != 1:
         raise UsageError(f"--recipe expects one folder, that of the sweep; got {len(folders)}")
     sweep = load_sweep(recipe)
     results = read_sweep_results(sweep, folders[0], trial_results)
     if output is not None:
+        require_modules("plot", "matplotlib")
+        from structattn.sweeps.report import write_sweep_results
+
         stored = [] if trial_results is None else ["--trial-results", str(trial_results)]
-        command = shlex.join(["structattn", "sweep", str(recipe), "--output", str(folders[0]), *stored])
+        command = shlex.join(["structattn", "sweep", recipe, "--output", str(folders[0]), *stored])
         write_sweep_results(output, command, sweep, results)
     if json:
         print_json(results)

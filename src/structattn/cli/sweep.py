@@ -12,7 +12,9 @@ EngineName = Literal["pool", "ray", "slurm"]
 
 
 def sweep(
-    settings: Annotated[Path, typer.Argument(metavar="SWEEP.yaml", help="YAML file with base, grid and restarts.")],
+    settings: Annotated[
+        Path, typer.Argument(metavar="SWEEP", help="Recipe, or YAML file with base, grid and restarts.")
+    ],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder for the runs and results.")],
     trial_results: Annotated[
         Path | None,
@@ -45,6 +47,7 @@ def sweep(
 
     Examples:
         structattn sweep sweep.yaml -o runs/sweep
+        structattn sweep context_free/small -o runs/context-free
         structattn sweep grid.yaml -o runs/g --engine slurm --cluster timeout_min=60
     """
     from structattn.cli.sweep_view import live_view, print_rows

@@ -21,8 +21,8 @@ def train(
     settings: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[SETTINGS.yaml] [FIELD=VALUE]...",
-            help="File with settings, not needed with --resume; settings that replace its own.",
+            metavar="[SETTINGS] [FIELD=VALUE]...",
+            help="Recipe, or YAML file of settings, not needed with --resume; settings that replace its own.",
         ),
     ] = None,
     resume: Annotated[
@@ -46,7 +46,7 @@ def train(
 
     Examples:
         structattn train settings.yaml -o runs/stack
-        structattn train settings.yaml model.layers=1.superposition-4 -o runs/two
+        structattn train text data=data/text -o runs/text
         structattn train --resume -o runs/stack training.max_updates=400
     """
     from structattn.explorer.run_analysis import TrainingRecorder
@@ -55,12 +55,13 @@ def train(
     from structattn.training.distributed import SINGLE, world_of
     from structattn.training.run_training import train as run_training
 
-    files, changes = split_overrides(settings or ())
+    _, changes = split_overrides(settings or ())
+    files = [word for word in settings or () if word not in changes]  # as written: ./text is not the recipe text
     if len(files) > 1:
         raise UsageError(f"{files[1]}: a second file; expected settings as path.to.field=value")
     file = files[0] if files else None
     if file is None and not resume:
-        raise UsageError("SETTINGS.yaml is missing; only --resume takes the settings from the run folder")
+        raise UsageError("SETTINGS, a recipe or file, is missing; only --resume takes the settings from the run folder")
     chosen = _load(file, output, changes)
     limits = _limits(chosen, changes) if resume and chosen is not None else None
     recorder = TrainingRecorder(tuple(record)) if record else None
@@ -76,7 +77,7 @@ def train(
             print_line(f"warning: {warning}", error=True)
 
 
-def _load(file: Path | None, run_dir: Path, overrides: Sequence[str]) -> "RunSettings | None":
+def _load(file: str | None, run_dir: Path, overrides: Sequence[str]) -> "RunSettings | None":
     """Return the settings of the file, or of the run if there is one, with the overrides."""
     from structattn.runs.folder import RunFolder
     from structattn.settings.run import load_settings, resolve_settings

@@ -18,6 +18,7 @@ from structattn.settings.evaluation import EvaluationSettings
 from structattn.settings.mechanisms import Hard
 from structattn.settings.models import ModelSettings
 from structattn.settings.plugins import Plugins, load_plugins_of
+from structattn.settings.recipes import settings_file
 from structattn.settings.training import Masking, TrainingSettings
 from structattn.settings.transformer import LanguageModelSettings, TwoStreamBase
 from structattn.settings.yaml import MAX_CHARACTERS, parse_yaml
@@ -319,16 +320,17 @@ def load_settings(path: str | PathLike[str], overrides: Sequence[str] = ()) -> R
     """Read the settings of a run from a YAML file, and load its plugins, unless it lies in a run folder.
 
     Args:
-        path: the file.
+        path: the file, or the name of a recipe, as ``text``.
         overrides: ``path.to.field=value``, the values in YAML.
 
     Raises:
         SettingsError: the file cannot be read, is not YAML, or has an unknown key or an invalid value.
     """
-    tree = read_mapping(Path(path))
+    file = settings_file(path)
+    tree = read_mapping(file)
     if "base" in tree and "task" not in tree:
         raise SettingsError(f"{path}: settings of a sweep, as they have a `base`; `structattn sweep` trains them")
-    load_plugins_of(tree, Path(path))
+    load_plugins_of(tree, file)
     return resolve_settings(tree, overrides, str(path))
 
 

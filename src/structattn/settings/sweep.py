@@ -4,6 +4,7 @@ import itertools
 import math
 from collections.abc import Mapping
 from fractions import Fraction
+from os import PathLike
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
@@ -25,6 +26,7 @@ from structattn.settings.published import (
     Figure,
     PublishedTable,
 )
+from structattn.settings.recipes import settings_file
 from structattn.settings.run import error_message, read_mapping
 from structattn.settings.training import Budget, Unit
 from structattn.support.errors import SettingsError
@@ -155,7 +157,7 @@ class SweepSettings(Settings):
     """Settings of a sweep: ``restarts`` trials of each cell of a grid, with different seeds and sampled values."""
 
     base: Annotated[dict[str, Any], WithJsonSchema({"type": ["object", "string"]})] = Field(
-        description="settings of a run, or the path of a file with them; `prepare:` instead of `data:` "
+        description="settings of a run, a recipe, or the path of a file with them; `prepare:` instead of `data:` "
         "describes data that the sweep prepares"
     )
     grid: dict[str, dict[str, Changes]] = Field(
@@ -302,22 +304,26 @@ class SweepSettings(Settings):
         return yaml.safe_dump(self.model_dump(mode="json", exclude_unset=True), sort_keys=False, allow_unicode=True)
 
 
-def load_sweep(path: Path) -> SweepSettings:
+def load_sweep(path: str | PathLike[str]) -> SweepSettings:
     """Read the settings of a sweep from a YAML file that the user has named, and load its plugins.
 
-    ``base`` may be the path of a YAML file with the settings of a run, relative to this one.
+    ``base`` may be a recipe, or the path of a YAML file with the settings of a run, relative to this one.
+
+    Args:
+        path: the file, or the name of a recipe, as ``context_free/small``.
 
     Raises:
         SettingsError: a file cannot be read, is not YAML, or has an unknown key or an invalid value; the message has
             the dotted path.
     """
-    tree = read_mapping(path)
-    load_plugins_of(tree, path)
+    file = settings_file(path)
+    tree = read_mapping(file)
+    load_plugins_of(tree, file)
     if isinstance(tree.get("base"), str):
-        base = path.parent / tree["base"]
+        base = settings_file(tree["base"], file.parent)
         tree["base"] = read_mapping(base)
         load_plugins_of(tree["base"], base)
-    return _validated(tree, path)
+    return _validated(tree, str(path))
 
 
 def read_sweep(path: Path) -> SweepSettings:
@@ -326,13 +332,13 @@ def read_sweep(path: Path) -> SweepSettings:
     Raises:
         SettingsError: as ``load_sweep``.
     """
-    return _validated(read_mapping(path), path)
+    return _validated(read_mapping(path), str(path))
 
 
-def _validated(tree: dict[str, Any], path: Path) -> SweepSettings:
+def _validated(tree: dict[str, Any], source: str) -> SweepSettings:
     if "task" in tree and "base" not in tree:
-        raise SettingsError(f"{path}: settings of a run, as they have no `base`; expected those of a sweep")
+        raise SettingsError(f"{source}: settings of a run, as they have no `base`; expected those of a sweep")
     try:
         return SweepSettings.model_validate(tree)
     except ValidationError as error:
-        raise SettingsError(error_message(error, tree, str(path))) from None
+        raise SettingsError(error_message(error, tree, source)) from None

@@ -4,7 +4,8 @@
 - ``make_trials``, ``Trial``: the trials of a sweep.
 - ``ProcessPoolEngine``, ``RayEngine``, ``SlurmEngine``: engines that run jobs; ``Engine`` is their protocol.
 - ``SweepStatus``: the status of the jobs, passed to the progress callback.
-- ``read_sweep_results``, ``write_sweep_results``, ``SweepResults``, ``TableRow``: the results of a sweep.
+- ``read_sweep_results``, ``write_sweep_results``, ``SweepResults``, ``TableRow``: the results of a sweep;
+  to write them, the extra ``plot`` is needed.
 """
 
 from typing import TYPE_CHECKING
@@ -13,7 +14,8 @@ from structattn.support.imports import lazy_exports
 
 if TYPE_CHECKING:
     from structattn.sweeps.engines import ProcessPoolEngine, RayEngine, SlurmEngine
-    from structattn.sweeps.results import SweepResults, read_sweep_results, write_sweep_results
+    from structattn.sweeps.report import write_sweep_results
+    from structattn.sweeps.results import SweepResults, read_sweep_results
     from structattn.sweeps.scheduler import Engine, SweepStatus
     from structattn.sweeps.sweep import run_sweep
     from structattn.sweeps.table import TableRow
@@ -48,6 +50,6 @@ __getattr__, __dir__ = lazy_exports(
         "make_trials": "structattn.sweeps.trials",
         "read_sweep_results": "structattn.sweeps.results",
         "run_sweep": "structattn.sweeps.sweep",
-        "write_sweep_results": "structattn.sweeps.results",
+        "write_sweep_results": "structattn.sweeps.report",
     },
 )

@@ -24,7 +24,8 @@ from structattn.runs.store import CheckpointStore, update_of, write_analysis
 from structattn.settings.run import resolve_settings
 from structattn.settings.sweep import SweepSettings
 from structattn.support.errors import Interrupted
-from structattn.sweeps.results import read_sweep_results, write_sweep_results
+from structattn.sweeps.report import write_sweep_results
+from structattn.sweeps.results import read_sweep_results
 from structattn.sweeps.sweep import run_sweep
 from structattn.sweeps.trials import make_trials
 from structattn.sweeps.worker import Job, SweepFolder, result_of, run_job
