@@ -17,8 +17,7 @@ from structattn.interop.huggingface.own_models import (
     StructattnForSeq2SeqLM,
 )
 from structattn.interop.huggingface.pretrained import quiet
-from structattn.interop.huggingface.remote_code import SavedWithCode, auto_map_of
-from structattn.interop.huggingface.stack_models import CLASSES
+from structattn.interop.huggingface.remote_code import auto_map_of
 from structattn.models import Embedding, LanguageModel, MaskedLanguageModel
 from structattn.settings.base import Settings
 from structattn.settings.embeddings import Learned, NoPositions, Sinusoidal, TableEmbedding, max_positions
@@ -147,8 +146,8 @@ def save_as_transformers(
     ours = isinstance(converted, OwnModel)
     if isinstance(converted, GPT2LMHeadModel):
         converted.config.bos_token_id = start
-    if isinstance(converted, SavedWithCode):
-        converted.config.auto_map = auto_map_of(converted, OWN_CLASSES if ours else CLASSES)
+    if ours:
+        converted.config.auto_map = auto_map_of(converted, OWN_CLASSES)
     if converted.can_generate():
         maximum = max_positions(settings) if ours else converted.config.max_position_embeddings
         converted.generation_config = GenerationConfig(

@@ -36,6 +36,10 @@ class Padding:
         """Undo ``to_front``, and repeat each real position at the padding after it."""
         return _in_order(x, (self.real.cumsum(dim=1) - 1).clamp(min=0))
 
+    def first(self, time: int) -> "Padding | None":
+        """Return the padding among the first positions; None if there is none."""
+        return padding_of(self.real[:, :time], time)
+
 
 def _in_order(x: Tensor, order: Tensor) -> Tensor:
     return x.take_along_dim(order.to(x.device).view(*order.shape, *(1,) * (x.ndim - 2)), dim=1)
