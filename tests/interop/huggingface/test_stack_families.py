@@ -281,6 +281,7 @@ print(type(model).__module__, type(model).__name__, model(torch.tensor([[5, 6, 7
 """
 
 
+@pytest.mark.slow
 def test_a_folder_loads_without_an_import_of_the_package(tmp_path):
     stacked = add_stack_attention(plain_model("llama"), "superposition-4")
     stacked.save_pretrained(tmp_path / "model")

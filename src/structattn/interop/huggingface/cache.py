@@ -3,24 +3,24 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import Cache, EncoderDecoderCache
-from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
+from transformers.cache_utils import CacheLayerMixin, DynamicLayer, DynamicSlidingWindowLayer
 
-from structattn.attention import AttentionLayer
+from structattn.interop.huggingface.history import History, Stepping, empty_history, process_next
 from structattn.interop.huggingface.padding import Padding, process_sequences
-from structattn.interop.huggingface.stack_history import StackHistory, empty_history, process_next
-from structattn.support.shapes import Float
+from structattn.support.shapes import Float, Shaped
 
 
 @dataclass(frozen=True)
 class Piece:
     """The columns that the last call of a model has processed, and the history before them."""
 
-    before: StackHistory
-    x: Float[Tensor, "batch time d_model"]
+    before: History
+    x: Shaped[Tensor, "batch time ..."]
     padding: Padding | None
 
     def without_last(self, columns: int) -> "Piece":
@@ -28,34 +28,29 @@ class Piece:
         kept = self.x.shape[1] - columns
         return Piece(self.before, self.x[:, :kept], None if self.padding is None else self.padding.first(kept))
 
-    def after(self) -> StackHistory:
+    def after(self) -> History:
         """Return the history after the columns."""
         return self.before.postpone(self.x, self.padding)
 
 
-class StackCacheLayer(DynamicLayer):
-    """Keys, values and stack history of one layer, which are None before the first position.
+class _WithHistory(CacheLayerMixin):
+    """The part of a cache layer that holds a history, which is None before the first position.
 
     What was processed before the last call of the model cannot be cropped.
     """
 
-    stack: StackHistory | None = None
+    stack: History | None = None
     newest: Piece | None = None
 
-    def process(
-        self, layer: AttentionLayer, x: Float[Tensor, "batch time d_model"], padding: Padding | None
-    ) -> Float[Tensor, "batch time d_model"]:
-        """Return the outputs of a stack at the positions whose keys and values have just been added.
+    @property
+    def columns(self) -> int:
+        """Number of positions so far, padding included."""
+        return 0 if self.stack is None else self.stack.columns
 
-        Raises:
-            ValueError: there are positions that the stack has not processed.
-        """
-        seen, new = 0 if self.stack is None else self.stack.columns, x.shape[1]
-        if seen + new != self.get_seq_length():
-            raise ValueError(
-                f"the cache holds {self.get_seq_length()} positions; expected {seen + new}: {seen} that the stack has "
-                f"processed and {new} new ones"
-            )
+    def process(
+        self, layer: Stepping, x: Shaped[Tensor, "batch time ..."], padding: Padding | None
+    ) -> Shaped[Tensor, "batch time ..."]:
+        """Return the outputs of a layer or model at new positions: the first all at once, later ones by steps."""
         if self.stack is None:
             self.newest = Piece(empty_history(layer, x.shape[0], x.device), x, padding)
             self.stack = self.newest.after()
@@ -65,7 +60,7 @@ class StackCacheLayer(DynamicLayer):
         return y
 
     def reset(self) -> None:
-        """Clear keys, values and history."""
+        """Clear the layer."""
         super().reset()
         self.stack = self.newest = None
 
@@ -107,6 +102,25 @@ class StackCacheLayer(DynamicLayer):
         self.stack, self.newest = None if self.stack is None else self.stack.select(indices), None
 
 
+class StackCacheLayer(_WithHistory, DynamicLayer):
+    """Keys, values and stack history of one layer."""
+
+    def process(
+        self, layer: Stepping, x: Float[Tensor, "batch time d_model"], padding: Padding | None
+    ) -> Float[Tensor, "batch time d_model"]:
+        """Return the outputs of a stack at the positions whose keys and values have just been added.
+
+        Raises:
+            ValueError: there are positions that the stack has not processed.
+        """
+        if self.columns + x.shape[1] != self.get_seq_length():
+            raise ValueError(
+                f"the cache holds {self.get_seq_length()} positions; expected {self.columns + x.shape[1]}: "
+                f"{self.columns} that the stack has processed and {x.shape[1]} new ones"
+            )
+        return super().process(layer, x, padding)
+
+
 class StackSlidingWindowLayer(StackCacheLayer, DynamicSlidingWindowLayer):
     """Keys and values of the newest positions, and stack history of all."""
 
@@ -136,3 +150,44 @@ def stack_cache_layer(cache: Cache | None, index: int) -> StackCacheLayer | None
             "with stacks needs a DynamicCache that only it has filled"
         )
     return layer
+
+
+class _NoKeys(CacheLayerMixin):
+    """A cache layer without keys and values, which has nothing to select or to crop."""
+
+    is_croppable = True
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        """Do nothing."""
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        """Return what is given."""
+        return key_states, value_states
+
+    def get_max_length(self) -> int:
+        """Return that there is no maximum."""
+        return -1
+
+    def crop(self, tokens_to_remove: int) -> None:
+        """Do nothing."""
+
+    def reorder_cache(self, beam_idx: Tensor) -> None:
+        """Do nothing."""
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        """Do nothing."""
+
+    def batch_select_indices(self, indices: Tensor) -> None:
+        """Do nothing."""
+
+
+class StateCacheLayer(_WithHistory, _NoKeys):
+    """The history of a whole model of this package, the only layer of its cache."""
+
+    def get_seq_length(self) -> int:
+        """Return the number of positions so far."""
+        return self.columns
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        """Return the number of positions after the next call, and the offset of the first."""
+        return self.columns + query_length, 0

@@ -9,13 +9,9 @@ from transformers import GenerationConfig, GPT2Config, GPT2LMHeadModel, PreTrain
 
 from structattn.interop.huggingface.configuration import StructattnConfig, StructattnSeq2SeqConfig
 from structattn.interop.huggingface.language_models import HuggingfaceLanguageModel
-from structattn.interop.huggingface.own_models import (
-    OWN_CLASSES,
-    OwnModel,
-    StructattnForCausalLM,
-    StructattnForMaskedLM,
-    StructattnForSeq2SeqLM,
-)
+from structattn.interop.huggingface.own_classes import OWN_CLASSES
+from structattn.interop.huggingface.own_models import OwnModel, StructattnForCausalLM, StructattnForMaskedLM
+from structattn.interop.huggingface.own_seq2seq import StructattnForSeq2SeqLM
 from structattn.interop.huggingface.pretrained import quiet
 from structattn.interop.huggingface.remote_code import auto_map_of
 from structattn.models import Embedding, LanguageModel, MaskedLanguageModel
@@ -157,7 +153,6 @@ def save_as_transformers(
             decoder_start_token_id=BOS if converted.config.is_encoder_decoder else None,
             max_new_tokens=min(MAX_NEW_TOKENS, max(1, (maximum or 2 * MAX_NEW_TOKENS) // 2)),
             suppress_tokens=None if ours else list(range(CLASS_OFFSET)),
-            use_cache=not ours,
         )
     with quiet():
         converted.save_pretrained(folder)

@@ -1,16 +1,30 @@
-"""Incremental state of a stack for a batch with padding anywhere."""
+"""Incremental state of a stack, or of a whole model, for a batch with padding anywhere."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
-from structattn.attention import AttentionLayer
 from structattn.interop.huggingface.padding import Padding
-from structattn.support.shapes import Float, Int
+from structattn.support.shapes import Int, Shaped
+
+
+class Stepping(Protocol):
+    """A layer or a whole language model, which processes vectors or ids all at once or step by step."""
+
+    def __call__(self, x: Any, lengths: Any = None) -> Tensor:
+        """Process whole sequences (B, T), (B, T, d)."""
+        ...
+
+    def initial_state(self, batch_size: int) -> Any:
+        """Return the state before the first step."""
+        ...
+
+    def step(self, x_t: Any, state: Any) -> tuple[Tensor, Any]:
+        """Process one step; return its output and the new state."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -26,7 +40,7 @@ class StateGroup:
 
     members: Int[Tensor, " chosen"]
     state: Any
-    pending: Float[Tensor, "chosen steps d_model"] | None = None
+    pending: Shaped[Tensor, "chosen steps ..."] | None = None
 
     def select(self, indices: Int[Tensor, " chosen"], members: Int[Tensor, " chosen"]) -> "StateGroup":
         """Return some of the group, in the given order, as ``members`` of another batch."""
@@ -38,23 +52,23 @@ class StateGroup:
         everyone = len(chosen) == len(self.members)
         return StateGroup(self.members[chosen], self.state if everyone else self.state.select(chosen), pending)
 
-    def caught_up(self, layer: AttentionLayer) -> "StateGroup":
+    def caught_up(self, layer: Stepping) -> "StateGroup":
         """Return the group after its pending steps."""
         return self if self.pending is None else self.step_by_step(layer)[0]
 
-    def step_by_step(self, layer: AttentionLayer) -> tuple["StateGroup", Float[Tensor, "chosen steps d_model"]]:
-        """Return the group after its pending steps, and their outputs."""
+    def step_by_step(self, layer: Stepping) -> tuple["StateGroup", list[Shaped[Tensor, "chosen ..."]]]:
+        """Return the group after its pending steps, and the output of each."""
         assert self.pending is not None
         state, outputs = self.state, []
         for x_t in self.pending.unbind(1):
             y_t, state = layer.step(x_t, state)
             outputs.append(y_t)
-        return StateGroup(self.members, state), torch.stack(outputs, dim=1) if outputs else self.pending
+        return StateGroup(self.members, state), outputs
 
 
 @dataclass(frozen=True)
-class StackHistory:
-    """Incremental state of a stack after a number of columns: an immutable value.
+class History:
+    """Incremental state after a number of columns: an immutable value.
 
     Args:
         columns: number of columns so far, padding included.
@@ -66,7 +80,7 @@ class StackHistory:
     batch_size: int
     groups: tuple[StateGroup, ...]
 
-    def select(self, indices: Int[Tensor, " chosen"]) -> "StackHistory":
+    def select(self, indices: Int[Tensor, " chosen"]) -> "History":
         """Return the histories of some members of the batch, in the given order, with repetitions."""
         groups = []
         for group in self.groups:
@@ -76,37 +90,40 @@ class StackHistory:
             members = (chosen >= 0).nonzero()[:, 0]
             if len(members):
                 groups.append(group.select(chosen[members], members))
-        return StackHistory(self.columns, len(indices), tuple(groups))
+        return History(self.columns, len(indices), tuple(groups))
 
-    def caught_up(self, layer: AttentionLayer) -> "StackHistory":
+    def caught_up(self, layer: Stepping) -> "History":
         """Return the history without pending steps."""
-        return StackHistory(self.columns, self.batch_size, tuple(group.caught_up(layer) for group in self.groups))
+        return History(self.columns, self.batch_size, tuple(group.caught_up(layer) for group in self.groups))
 
-    def postpone(self, x: Float[Tensor, "batch time d_model"], padding: Padding | None) -> "StackHistory":
+    def postpone(self, x: Shaped[Tensor, "batch time ..."], padding: Padding | None) -> "History":
         """Return the history after more columns, whose steps are pending; before them, none may be."""
         groups = tuple(
             group.with_pending(chosen, inputs)
             for group in self.groups
             for chosen, inputs in _grouped_by_steps(group.members, x, padding)
         )
-        return StackHistory(self.columns + x.shape[1], self.batch_size, groups)
+        return History(self.columns + x.shape[1], self.batch_size, groups)
 
 
-def empty_history(layer: AttentionLayer, batch_size: int, device: torch.device) -> StackHistory:
+def empty_history(layer: Stepping, batch_size: int, device: torch.device) -> History:
     """Return the history before the first column."""
     everyone = torch.arange(batch_size, device=device)
-    return StackHistory(0, batch_size, (StateGroup(everyone, layer.initial_state(batch_size)),))
+    return History(0, batch_size, (StateGroup(everyone, layer.initial_state(batch_size)),))
 
 
 def process_next(
-    layer: AttentionLayer, history: StackHistory, x: Float[Tensor, "batch time d_model"], padding: Padding | None
-) -> tuple[Float[Tensor, "batch time d_model"], StackHistory]:
+    layer: Stepping, history: History, x: Shaped[Tensor, "batch time ..."], padding: Padding | None
+) -> tuple[Shaped[Tensor, "batch time ..."], History]:
     """Process more columns step by step; outputs at padding are zeros. Also return the new history."""
     after = history.postpone(x, padding)
     groups, outputs = zip(*(group.step_by_step(layer) for group in after.groups), strict=True)
-    y = torch.cat([functional.pad(y, (0, 0, 0, x.shape[1] - y.shape[1])) for y in outputs])
-    y = y.index_select(0, torch.cat([group.members for group in groups]).argsort())
-    return y if padding is None else padding.restore(y), StackHistory(after.columns, after.batch_size, groups)
+    some = next((each[0] for each in outputs if each), x[:, 0])
+    y = some.new_zeros(*x.shape[:2], *some.shape[1:])
+    for group, each in zip(groups, outputs, strict=True):
+        for t, y_t in enumerate(each):
+            y[group.members, t] = y_t
+    return y if padding is None else padding.restore(y), History(after.columns, after.batch_size, groups)
 
 
 def _grouped_by_steps(members: Tensor, x: Tensor, padding: Padding | None) -> Iterator[tuple[Tensor, Tensor]]:
