@@ -59,7 +59,7 @@ def texts(ids_of):
 
 
 def steps_of(model):
-    """The batch sizes and widths of the calls of the inner model, as they are made."""
+    """The number of positions of each call of the inner model, as they are made."""
     calls, step = [], model.model.step
     model.model.step = lambda tokens, state: (calls.append(1), step(tokens, state))[1]
     model.model.register_forward_hook(lambda _, args, y: calls.append(args[0].shape[1]))

@@ -222,7 +222,7 @@ def test_the_positions_of_the_last_call_can_be_taken_back(model, ids_of):
     cache.crop(-1)
     cache.crop(-2)
     assert_close(process(5, 9, cache).logits, expected)
-    with pytest.raises(ValueError, match="take back the 4 positions of the last call; 5 are to be removed"):
+    with pytest.raises(ValueError, match="5 positions are to be removed; only the 4 of the last call"):
         cache.crop(-5)
 
 
@@ -248,6 +248,6 @@ def test_other_caches_are_refused(transformers, pointer_model, gpt2, ids_of):
     with pytest.raises(ValueError, match="a DynamicLayer of 5 positions"):
         pointer_model(ids, past_key_values=filled)
     mine = pointer_model(ids).past_key_values
-    mine.layers[0].stack = None
+    mine.layers[0].history = None
     with pytest.raises(ValueError, match="6 positions; expected 1: 0 that the stack has processed and 1 new ones"):
         pointer_model(ids[:, :1], past_key_values=mine)

@@ -112,7 +112,7 @@ def test_models_of_another_structure_are_refused(hf, transformers, gpt2):
 
 
 def test_names_that_are_none_of_transformers(hf):
-    for name in ("StackFoo", "StackGenerationConfig", "Foo"):
+    for name in ("StackFoo", "StackGenerationConfig", "Stackpipeline", "Foo"):
         with pytest.raises(AttributeError, match=name):
             getattr(hf, name)
 

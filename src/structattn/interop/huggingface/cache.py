@@ -39,30 +39,30 @@ class _WithHistory(CacheLayerMixin):
     What was processed before the last call of the model cannot be cropped.
     """
 
-    stack: History | None = None
+    history: History | None = None
     newest: Piece | None = None
 
     @property
     def columns(self) -> int:
         """Number of positions so far, padding included."""
-        return 0 if self.stack is None else self.stack.columns
+        return 0 if self.history is None else self.history.columns
 
     def process(
         self, layer: Stepping, x: Shaped[Tensor, "batch time ..."], padding: Padding | None
     ) -> Shaped[Tensor, "batch time ..."]:
         """Return the outputs of a layer or model at new positions: the first all at once, later ones by steps."""
-        if self.stack is None:
+        if self.history is None:
             self.newest = Piece(empty_history(layer, x.shape[0], x.device), x, padding)
-            self.stack = self.newest.after()
+            self.history = self.newest.after()
             return process_sequences(layer, x, padding)
-        self.newest = Piece(self.stack.caught_up(layer), x, padding)
-        y, self.stack = process_next(layer, self.newest.before, x, padding)
+        self.newest = Piece(self.history.caught_up(layer), x, padding)
+        y, self.history = process_next(layer, self.newest.before, x, padding)
         return y
 
     def reset(self) -> None:
         """Clear the layer."""
         super().reset()
-        self.stack = self.newest = None
+        self.history = self.newest = None
 
     def crop(self, tokens_to_remove: int) -> None:
         """Remove the last ``-tokens_to_remove`` positions.
@@ -73,12 +73,12 @@ class _WithHistory(CacheLayerMixin):
         last = 0 if self.newest is None else self.newest.x.shape[1]
         if -tokens_to_remove > last:
             raise ValueError(
-                f"a stack can take back the {last} positions of the last call; {-tokens_to_remove} are to be removed"
+                f"{-tokens_to_remove} positions are to be removed; only the {last} of the last call can be taken back"
             )
         super().crop(tokens_to_remove)
         if tokens_to_remove and self.newest is not None:
             self.newest = self.newest.without_last(-tokens_to_remove)
-            self.stack = self.newest.after()
+            self.history = self.newest.after()
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
         """Let sequence i continue from the state of sequence ``beam_idx[i]``."""
@@ -96,10 +96,10 @@ class _WithHistory(CacheLayerMixin):
         self._select(self._rows()[indices.cpu()])
 
     def _rows(self) -> Tensor:
-        return torch.arange(0 if self.stack is None else self.stack.batch_size)
+        return torch.arange(0 if self.history is None else self.history.batch_size)
 
     def _select(self, indices: Tensor) -> None:
-        self.stack, self.newest = None if self.stack is None else self.stack.select(indices), None
+        self.history, self.newest = None if self.history is None else self.history.select(indices), None
 
 
 class StackCacheLayer(_WithHistory, DynamicLayer):

@@ -112,7 +112,7 @@ class Gpt2LanguageModel(HuggingfaceLanguageModel):
         hidden_states = self.model.base_model(
             tokens[:, None], past_key_values=_restore(cache, state), use_cache=True
         ).last_hidden_state
-        layers = [(layer.keys, layer.values, getattr(layer, "stack", None)) for layer in cache.layers]
+        layers = [(layer.keys, layer.values, getattr(layer, "history", None)) for layer in cache.layers]
         return self._logits(hidden_states[:, 0]), Gpt2State(state.position + 1, tuple(layers))
 
     def _run(self, tokens: Tensor, lengths: Tensor | None, **more: Any) -> Any:
@@ -205,7 +205,7 @@ def _restore(cache: DynamicCache, state: Gpt2State) -> DynamicCache:
         layer: Any = cache.layers[index] if stack is None else stack_cache_layer(cache, index)
         layer.update(keys, values)
         if stack is not None:
-            layer.stack = stack
+            layer.history = stack
     return cache
 
 

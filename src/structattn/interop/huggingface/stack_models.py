@@ -99,7 +99,8 @@ def class_with_stacks(name: str) -> type[Any]:
     Raises:
         AttributeError: there is none.
     """
-    plain: Any = getattr(transformers, name.removeprefix("Stack"), object) if name.startswith("Stack") else object
+    found = getattr(transformers, name.removeprefix("Stack"), None) if name.startswith("Stack") else None
+    plain: Any = found if isinstance(found, type) else object
     if issubclass(plain, transformers.PreTrainedConfig):
         stacked_classes(plain)
         return stacked_config(plain)
