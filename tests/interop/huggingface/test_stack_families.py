@@ -203,6 +203,7 @@ def test_a_plain_folder_can_be_given_stacks(lively, ids_of, tmp_path, family):
     assert_close(again(ids_of(2, 7)).logits, plain(ids_of(2, 7)).logits, 1e-6)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("stack", STACKS)
 @pytest.mark.parametrize("family", DONE)
 def test_the_trainer_makes_an_epoch(ids_of, tmp_path, family, stack):
@@ -224,6 +225,7 @@ def test_the_trainer_makes_an_epoch(ids_of, tmp_path, family, stack):
     assert torch.equal(again(ids_of(1, 6)).logits, stacked.eval()(ids_of(1, 6)).logits)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")  # peft reads it
 @pytest.mark.parametrize("stack", STACKS)
 @pytest.mark.parametrize("family", DONE)

@@ -104,7 +104,7 @@ class OwnModel(SavedWithCode, PreTrainedModel):
     def _inputs(self, ids: Tensor | None, vectors: Tensor | None, size: int) -> Tensor:
         """Return ids or vectors, whichever are given."""
         if (ids is None) == (vectors is None):
-            raise ValueError("expected input_ids or inputs_embeds, not both")
+            raise ValueError("expected either input_ids or inputs_embeds")
         if ids is not None:
             require_known(ids, size)
         return cast(Tensor, vectors if ids is None else ids)
@@ -122,8 +122,10 @@ class OwnModel(SavedWithCode, PreTrainedModel):
         """
         x, lengths = in_front(inputs, padding)
         any_inputs = AnyInputs(self.model)
-        with recorded_hidden_states(getattr(self.model, "layers", None)) as states:
+        with recorded_hidden_states(getattr(self.model, "layers", None), options) as states:
             y = any_inputs.call(lambda ids: function(self.model, ids, lengths), x)
+        if options.get("output_hidden_states") and not states:  # a recurrent model has no blocks
+            states.append(hidden_states_of(self.model, x, lengths))
         more = inner_outputs(
             states, lambda: any_inputs.call(lambda ids: self.model.explain(ids, lengths), x), padding, options
         )

@@ -14,13 +14,15 @@ from structattn.support.shapes import Float
 
 
 @contextmanager
-def recorded_hidden_states(layers: Layers | None) -> Iterator[list[Float[Tensor, "batch time d_model"]]]:
+def recorded_hidden_states(
+    layers: Layers | None, options: Mapping[str, Any]
+) -> Iterator[list[Float[Tensor, "batch time d_model"]]]:
     """Record the input of each block and the output of the last, after the final layer norm, in the next call.
 
-    Of two streams the semantic one is recorded; without blocks nothing is.
+    Of two streams the semantic one is recorded; without blocks, or if ``output_hidden_states`` is not set, nothing is.
     """
     states: list[Tensor] = []
-    if layers is None:
+    if layers is None or not options.get("output_hidden_states"):
         yield states
         return
 

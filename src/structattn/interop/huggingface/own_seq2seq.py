@@ -119,7 +119,7 @@ class StructattnForSeq2SeqLM(WithStateCache, OwnModel, GenerationMixin):
         target, padding = _target(decoder_input_ids, decoder_attention_mask, labels)
         cache, decoder = cache_of(past_key_values, kwargs), _DecoderOfMemory(self.model, memory, lengths)
         if cache is None:
-            with recorded_hidden_states(self.model.decoder) as states:
+            with recorded_hidden_states(self.model.decoder, kwargs) as states:
                 logits = logits_of_ids(process_sequences(decoder, target, padding))
             source = None if attention_mask is None else padding_of(attention_mask, attention_mask.shape[1])
             inner = inner_outputs(states, partial(decoder.explain, target, padding), padding, kwargs, source)
@@ -130,8 +130,8 @@ class StructattnForSeq2SeqLM(WithStateCache, OwnModel, GenerationMixin):
             logits=logits,
             past_key_values=cache,
             encoder_last_hidden_state=memory,
-            encoder_hidden_states=encoded.get("hidden_states"),
-            encoder_attentions=encoded.get("attentions"),
+            encoder_hidden_states=getattr(encoded, "hidden_states", None),
+            encoder_attentions=getattr(encoded, "attentions", None),
             decoder_hidden_states=inner.get("hidden_states"),
             decoder_attentions=inner.get("attentions"),
             cross_attentions=inner.get("cross_attentions"),
@@ -165,7 +165,7 @@ class _Encoder(nn.Module):
         """Return the memory (B, S, d), padding last; other outputs have padding where it is in the input."""
         padding = padding_of(attention_mask, input_ids.shape[1])
         x, lengths = in_front(input_ids, padding)
-        with recorded_hidden_states(self.model.encoder) as states:
+        with recorded_hidden_states(self.model.encoder, kwargs) as states:
             memory = self.model.encode(x, lengths)
         more = inner_outputs(states, partial(self._explain, x, lengths), padding, kwargs)
         more.pop("cross_attentions", None)
