@@ -5,7 +5,7 @@ docs/benchmarks.md has what ``make bench`` prints; docs/measurements.md has all 
 
 from pathlib import Path
 
-from pages import explorer, operators, ratios, reliability, training, translation
+from pages import explorer, huggingface, operators, ratios, reliability, training, translation
 
 DOCS = Path(__file__).parents[1] / "docs"
 MODELS = """Tf is a transformer; +Sup adds superposition
@@ -15,7 +15,9 @@ kind."""
 
 def measurements() -> str:
     """Return the page of all measurements but the ratios."""
-    sections = "\n".join(part.section() for part in (operators, training, translation, reliability, explorer))
+    sections = "\n".join(
+        part.section() for part in (operators, training, translation, huggingface, reliability, explorer)
+    )
     return f"""# Measurements
 
 Speed, memory and reliability in detail; [Benchmarks](benchmarks.md) has all comparisons in one table. This page

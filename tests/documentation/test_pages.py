@@ -65,7 +65,6 @@ def folder(tmp_path, monkeypatch):
         (tmp_path / f"new.{side}").write_text(text(2))
     for name in ("train", "valid"):
         (tmp_path / f"{name}.trees").write_text(20 * TREE)
-    shutil.copytree(ROOT / "src/structattn/recipes", tmp_path / "recipes")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -10,6 +10,8 @@ from structattn.runs.folder import RunFolder
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import CheckpointError, StructattnError, UsageError
 from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
+from structattn.tasks.model import vocabulary_weights
+from structattn.text.folders.prepared import open_prepared
 from structattn.training.initial_weights import InitialWeights
 from structattn.training.run_training import train
 
@@ -70,9 +72,45 @@ def test_new_tensors_and_other_shapes_keep_their_initial_values(folder, tmp_path
     assert f"{name} {tuple(there)} instead of {tuple(here)}" in caplog.text
 
 
-def test_another_tokenizer_is_refused_before_anything_is_created(folder, tmp_path):
-    with pytest.raises(CheckpointError, match=r"its tokenizer is not that of .*/reversal, so its weights belong to"):
-        train(settings_for(folder / "reversal"), tmp_path / "run", initial_run=folder / "source")
+def test_of_other_words_all_but_embeddings_and_output_layers_are_taken(folder, tmp_path, caplog):
+    """Marked reversal has one symbol more than the strings of brackets; some of their numbers are the same."""
+    settings = settings_for(folder / "reversal")
+    train(settings, tmp_path / "run", initial_run=folder / "source")
+    train(settings, tmp_path / "fresh")
+    found, fresh, source = (weights(run) for run in (tmp_path / "run", tmp_path / "fresh", folder / "source"))
+    words = {name for name in found if name.startswith(("embedding.", "output."))}
+    assert words
+    for name, tensor in found.items():
+        assert same(tensor, (fresh if name in words else source)[name]), name
+    card = RunFolder(tmp_path / "run").read_card()["initial_weights"]
+    assert set(card["other_words"]) == words
+    assert set(card["taken"]) == found.keys() - words
+    assert f"{len(words)} not taken, of other words: embedding.table.weight" in caplog.text
+
+
+SMALL = {"d_model": 8, "num_heads": 2, "d_ff": 12}
+OF_WORDS = {
+    "stack": ({"kind": "transformer", **SMALL, "layers": "1.superposition-4"}, {"embedding.table", "output"}),
+    "tied": ({"kind": "transformer", **SMALL, "layers": 1, "tied_embeddings": True}, {"embedding.table"}),
+    "one-hot": ({"kind": "lstm", "hidden_size": 6, "stack": "superposition-4"}, {"recurrence.input", "output"}),
+    "two streams": (
+        {"kind": "two_stream", "num_layers": 1, **SMALL},
+        {"embedding.semantic.table", "embedding.syntactic.table", "output"},
+    ),
+}
+
+
+@pytest.mark.parametrize(("model", "expected"), OF_WORDS.values(), ids=OF_WORDS)
+def test_the_weights_of_words(folder, model, expected):
+    settings = resolve_settings({"task": "formal_language", "data": str(folder / "dyck"), "model": model}).model
+    found = vocabulary_weights(settings, open_prepared(folder / "dyck"))
+    assert {name.rpartition(".")[0] for name in found} == expected
+
+
+def test_what_is_refused_before_anything_is_created(folder, tmp_path):
+    reason = r"source: its layers.blocks.0.feedforward.layer.hidden.weight has the shape \(8, 8\), and here \(6, 8\)"
+    with pytest.raises(CheckpointError, match=reason):
+        train(settings_for(folder / "reversal", d_ff=6), tmp_path / "run", initial_run=folder / "source")
     with pytest.raises(StructattnError, match="missing is not a run folder"):
         train(settings_for(folder / "dyck"), tmp_path / "run", initial_run=folder / "missing")
     assert not (tmp_path / "run").exists()

@@ -29,7 +29,12 @@ def train(
         bool, typer.Option("--resume", help="Resume the run, with new limits (training.max_updates=...) if given.")
     ] = False,
     initial_run: Annotated[
-        Path | None, typer.Option("--from", metavar="RUN", help="Start from the best weights of another run.")
+        Path | None,
+        typer.Option(
+            "--from",
+            metavar="RUN",
+            help="Start from the best weights of another run; where its words are others, from all but those of words.",
+        ),
     ] = None,
     record: Annotated[
         list[int] | None,

@@ -73,7 +73,7 @@ else:
 _STACK: TypeAdapter[Stack] = TypeAdapter(InsertedStack)
 
 
-def stack_from(value: Stack | dict[str, Any] | None) -> Stack:
+def stack_from(value: Stack | Mapping[str, Any] | str | None) -> Stack:
     """Return the settings given by ``value``; None means those of the paper, a stack pointer in every layer.
 
     Raises:

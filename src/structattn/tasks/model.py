@@ -42,8 +42,13 @@ else:
 AnyModelSettings = TypeVar("AnyModelSettings", bound=Settings)
 
 
-def build_model_for(settings: ModelSettings, prepared: PreparedFolder) -> nn.Module:
+def build_model_for(settings: ModelSettings, prepared: PreparedFolder, more_ids: int = 0) -> nn.Module:
     """Build a model with the vocabularies of a prepared folder; weights are drawn from torch's global generator.
+
+    Args:
+        settings: of the model.
+        prepared: the folder.
+        more_ids: the number of ids, of words and of characters, by which each vocabulary is to be larger.
 
     Raises:
         SettingsError: source and target are to share embeddings, but have separate vocabularies; or words are to be
@@ -51,30 +56,38 @@ def build_model_for(settings: ModelSettings, prepared: PreparedFolder) -> nn.Mod
         UsageError: the model is one of transformers, which is not installed.
     """
     if isinstance(settings, Gpt2Settings | RobertaSettings):
-        model: nn.Module = _from_transformers(build_huggingface, settings, prepared.vocabulary.size)
+        model: nn.Module = _from_transformers(build_huggingface, settings, prepared.vocabulary.size + more_ids)
         return model
     if prepared.parallel_sides is None and isinstance(settings, LanguageModelSettings):
-        return build_language_model(settings, _words_of_text(prepared))
+        return build_language_model(settings, _words_of_text(prepared, more_ids))
     if prepared.parallel_sides is None and isinstance(settings, LstmSettings | ElmanSettings):
-        return build_recurrent(settings, _words_of_text(prepared))
+        return build_recurrent(settings, _words_of_text(prepared, more_ids))
     if prepared.parallel_sides is None or not isinstance(
         settings, EncoderDecoderSettings | TwoStreamEncoderDecoderSettings
     ):
-        return build_model(settings, prepared.vocabulary.size)
+        return build_model(settings, prepared.vocabulary.size + more_ids)
     sides = prepared.sides
     if settings.tied_embeddings == "three-way" and not sides.joint:
         raise SettingsError(
             f"model.tied_embeddings: three-way needs one vocabulary, and {prepared.path} has one for each side"
         )
-    return build_encoder_decoder(
-        resolved_model_settings(settings, prepared), _words_of_side(sides.source), _words_of_side(sides.target)
-    )
+    source, target = (_words_of_side(side, more_ids) for side in (sides.source, sides.target))
+    return build_encoder_decoder(resolved_model_settings(settings, prepared), source, target)
 
 
-def expected_weights(settings: ModelSettings, prepared: PreparedFolder) -> dict[str, Tensor]:
+def expected_weights(settings: ModelSettings, prepared: PreparedFolder, more_ids: int = 0) -> dict[str, Tensor]:
     """Return the weights of the model on the meta device: names, shapes and dtypes, in no memory."""
     with torch.device("meta"):
-        return weights_of(build_model_for(settings, prepared))
+        return weights_of(build_model_for(settings, prepared, more_ids))
+
+
+def vocabulary_weights(settings: ModelSettings, prepared: PreparedFolder) -> frozenset[str]:
+    """Return the names of the weights with a row or column for each word or character: their shapes depend on these.
+
+    They are embeddings and output layers, and the input weights of a network over one-hot vectors.
+    """
+    now, larger = expected_weights(settings, prepared), expected_weights(settings, prepared, more_ids=1)
+    return frozenset(name for name in now if now[name].shape != larger[name].shape)
 
 
 def resolved_model_settings(settings: AnyModelSettings, prepared: PreparedFolder) -> AnyModelSettings:
@@ -128,25 +141,25 @@ def _with_length_ratio(settings: EncoderDecoderSettings, prepared: PreparedFolde
     return settings.model_copy(update={"decoder": decoder})
 
 
-def _words_of_side(side: TextTokenizer) -> VocabularySpec:
+def _words_of_side(side: TextTokenizer, more_ids: int) -> VocabularySpec:
     """Return the words of one side of parallel text."""
-    return _words(side.vocabulary, side.character_tokenizer)
+    return _words(side.vocabulary, side.character_tokenizer, more_ids)
 
 
-def _words_of_text(prepared: PreparedFolder) -> VocabularySpec:
+def _words_of_text(prepared: PreparedFolder, more_ids: int) -> VocabularySpec:
     """Return the words of a text; their characters are those of the vocabulary."""
     vocabulary, level = prepared.vocabulary, prepared.header.tokenizer["level"]
     spelled = vocabulary.symbols[_first_word(vocabulary) :]
-    return _words(
-        vocabulary, WordCharacterTokenizer.from_counts(dict.fromkeys(spelled, 1)) if level == "word" else None
-    )
+    characters = WordCharacterTokenizer.from_counts(dict.fromkeys(spelled, 1)) if level == "word" else None
+    return _words(vocabulary, characters, more_ids)
 
 
-def _words(vocabulary: Vocabulary, tokenizer: WordCharacterTokenizer | None) -> VocabularySpec:
+def _words(vocabulary: Vocabulary, tokenizer: WordCharacterTokenizer | None, more_ids: int) -> VocabularySpec:
+    size = vocabulary.size + more_ids
     if tokenizer is None:
-        return VocabularySpec(vocabulary.size)
+        return VocabularySpec(size)
     spelled = vocabulary.symbols[_first_word(vocabulary) :]
-    return VocabularySpec(vocabulary.size, tokenizer.vocabulary.size, partial(character_table, tokenizer, spelled))
+    return VocabularySpec(size, tokenizer.vocabulary.size + more_ids, partial(character_table, tokenizer, spelled))
 
 
 def _first_word(vocabulary: Vocabulary) -> int:

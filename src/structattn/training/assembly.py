@@ -81,7 +81,7 @@ def make_plan(run_dir: RunFolder, settings: RunSettings, initial_run: Path | Non
         DataError: the data are invalid, or a source file has changed since preparation.
         SettingsError: the settings do not fit the data, the model does not support the task, the precision is slow
             on this device, or the files of pretrained weights are missing.
-        StructattnError: the initial weights cannot be read, or belong to another tokenizer.
+        StructattnError: the initial weights cannot be read, or do not fit.
     """
     require_fast(settings.training.precision, default_device())
     require_trainable(settings.task, settings.model.kind)
@@ -94,9 +94,9 @@ def make_plan(run_dir: RunFolder, settings: RunSettings, initial_run: Path | Non
     limits = None if stored is None or limits_of(stored) == limits_of(settings) else limits_of(stored)
     identity, pretrained = Identity(digest, prepared.digest), pretrained_digests(settings.model)
     if stored is not None:
-        initial = read_again(run_dir, prepared)
+        initial = read_again(run_dir, prepared, settings.model)
     else:
-        initial = None if initial_run is None else read_initial_weights(initial_run, prepared)
+        initial = None if initial_run is None else read_initial_weights(initial_run, prepared, settings.model)
     return Plan(run_dir, settings, prepared, task, identity, pretrained, limits, initial)
 
 

@@ -1,7 +1,7 @@
 """The weights of another run, from which a new one starts."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,9 @@ from structattn.runs.checkpoint import MODEL_NAME, read_manifest, read_tensors
 from structattn.runs.folder import RunFolder, existing_run
 from structattn.runs.selection import MismatchError, checkpoints_of, require_finite, weights_of
 from structattn.runs.store import checkpoint_updates
+from structattn.settings.models import ModelSettings
 from structattn.support.errors import CheckpointError
+from structattn.tasks.model import expected_weights, vocabulary_weights
 from structattn.text.folders.header import read_header
 from structattn.text.folders.prepared import PreparedFolder
 
@@ -28,15 +30,17 @@ class InitialWeights:
         update: the update after which the weights were saved.
         sha256: the digest of their file.
         tensors: the weights by name.
+        other_words: the names of weights that belong to words, where those of that run are others; these are not taken.
     """
 
     run_dir: Path
     update: int
     sha256: str
     tensors: Mapping[str, Tensor] = field(repr=False)
+    other_words: frozenset[str] = frozenset()
 
     def load_into(self, model: nn.Module) -> None:
-        """Copy the tensors that have the name, shape and dtype of one of the model.
+        """Copy the tensors that have the name, shape and dtype of one of the model, and do not belong to other words.
 
         Raises:
             CheckpointError: there is none.
@@ -53,9 +57,15 @@ class InitialWeights:
         """Return the entry of the run card: the names of the tensors that a model of these settings takes.
 
         ``taken`` have the same name, shape and dtype in both, ``new`` are only in the model, ``unused`` only in the
-        other run; of ``other_shape`` both shapes are given, first that in the other run. These are not taken, either.
+        other run; of ``other_shape`` both shapes are given, first that in the other run. These are not taken, either,
+        nor are those of ``other_words``.
         """
-        live, saved = weights_of(model), self.tensors
+        return self.compare(weights_of(model))
+
+    def compare(self, weights: Mapping[str, Tensor]) -> dict[str, Any]:
+        """Return the same for the weights of a model."""
+        saved = self.tensors
+        live = {name: tensor for name, tensor in weights.items() if name not in self.other_words}
         both = [name for name in live if name in saved]
         fits = {name: (live[name].shape, live[name].dtype) == (saved[name].shape, saved[name].dtype) for name in both}
         shapes = {name: [list(saved[name].shape), list(live[name].shape)] for name in both if not fits[name]}
@@ -64,16 +74,22 @@ class InitialWeights:
             "update": self.update,
             "sha256": self.sha256,
             "taken": [name for name in both if fits[name]],
+            "other_words": [name for name in weights if name in self.other_words],
             "new": [name for name in live if name not in saved],
             "other_shape": shapes,
-            "unused": [name for name in saved if name not in live],
+            "unused": [name for name in saved if name not in weights],
         }
 
 
 def describe(description: Mapping[str, Any]) -> str:
     """Return what was taken from another run in one line."""
     shapes = [f"{name} {tuple(there)} instead of {tuple(here)}" for name, (there, here) in _shapes(description)]
-    parts = {"new": description["new"], "not taken, of another shape": shapes, "unused": description["unused"]}
+    parts = {
+        "not taken, of other words": description.get("other_words", []),
+        "new": description["new"],
+        "not taken, of another shape": shapes,
+        "unused": description["unused"],
+    }
     lists = [f"{len(names)} {what}: {_first(names)}" for what, names in parts.items() if names]
     count = len(description["taken"])
     taken = f"{count} tensor{'s' * (count != 1)} taken from {description['run']}, update {description['update']}"
@@ -89,16 +105,23 @@ def _first(names: list[str]) -> str:
     return ", ".join(names[:_NAMED]) + more
 
 
-def read_initial_weights(run_dir: Path, prepared: PreparedFolder) -> InitialWeights:
-    """Read the best checkpoint of another run, whose tokenizer must be that of the data.
+def read_initial_weights(run_dir: Path, prepared: PreparedFolder, model: ModelSettings) -> InitialWeights:
+    """Read the best checkpoint of another run.
+
+    Where its tokenizer is not that of the data, the weights that belong to words are left out, and the others must
+    have the shapes that they have here.
+
+    Args:
+        run_dir: the folder of that run.
+        prepared: the data of the new one.
+        model: the settings of its model.
 
     Raises:
         StructattnError: there is no run.
-        CheckpointError: the run has another tokenizer, its checkpoint is damaged, or a weight is not finite.
+        CheckpointError: a shape differs beside another tokenizer, the checkpoint is damaged, or a weight is not finite.
         DataError: the run card does not have the digest of the tokenizer, and its data are missing.
     """
     run = existing_run(run_dir)
-    _require_same_tokenizer(run, prepared)
     (checkpoint,) = checkpoints_of(run_dir, "best")
     manifest = read_manifest(checkpoint)
     tensors = read_tensors(checkpoint, MODEL_NAME, manifest)
@@ -106,10 +129,20 @@ def read_initial_weights(run_dir: Path, prepared: PreparedFolder) -> InitialWeig
         require_finite(tensors)
     except MismatchError as error:
         raise CheckpointError(f"{checkpoint / MODEL_NAME}: {error}") from None
-    return InitialWeights(run_dir, manifest.update, manifest.files[MODEL_NAME].sha256, tensors)
+    initial = InitialWeights(run_dir, manifest.update, manifest.files[MODEL_NAME].sha256, tensors)
+    if _has_tokenizer_of(run, prepared):
+        return initial
+    initial = replace(initial, other_words=vocabulary_weights(model, prepared))
+    shapes = initial.compare(expected_weights(model, prepared))["other_shape"]
+    for name, (there, here) in shapes.items():
+        raise CheckpointError(
+            f"{run_dir}: its {name} has the shape {tuple(there)}, and here {tuple(here)}; from a run with another "
+            "tokenizer all weights are taken but those of words"
+        )
+    return initial
 
 
-def read_again(run_dir: RunFolder, prepared: PreparedFolder) -> InitialWeights | None:
+def read_again(run_dir: RunFolder, prepared: PreparedFolder, model: ModelSettings) -> InitialWeights | None:
     """Return the initial weights of a run that is resumed before its first checkpoint; None if it needs none.
 
     Raises:
@@ -119,7 +152,7 @@ def read_again(run_dir: RunFolder, prepared: PreparedFolder) -> InitialWeights |
     described = run_dir.read_card().get("initial_weights")
     if described is None or checkpoint_updates(run_dir.checkpoints):
         return None
-    initial = read_initial_weights(Path(described["run"]), prepared)
+    initial = read_initial_weights(Path(described["run"]), prepared, model)
     if initial.sha256 != described["sha256"]:
         raise CheckpointError(
             f"{run_dir.path}: has no checkpoint yet, and the weights of {described['run']} from which it started have "
@@ -129,14 +162,9 @@ def read_again(run_dir: RunFolder, prepared: PreparedFolder) -> InitialWeights |
     return initial
 
 
-def _require_same_tokenizer(run: RunFolder, prepared: PreparedFolder) -> None:
+def _has_tokenizer_of(run: RunFolder, prepared: PreparedFolder) -> bool:
     card = run.read_card()
     if card["data"]["digest"] == prepared.digest:
-        return
+        return True
     before = card.get("tokenizer") or read_header(run.read_settings().data)[0].tokenizer_digests
-    now = prepared.header.tokenizer_digests
-    if before != now:
-        raise CheckpointError(
-            f"{run.path}: its tokenizer is not that of {prepared.path}, so its weights belong to other words: digests "
-            f"{before} and {now}; prepare the data with the tokenizer of the run"
-        )
+    return bool(before == prepared.header.tokenizer_digests)

@@ -88,8 +88,8 @@ def train(
             Otherwise as many processes are started as the settings say, or this one trains.
         limits: new values of ``max_updates``, ``max_epochs``, ``max_minutes`` and ``early_stopping_patience``, some of
             them, of the run that is resumed; all other settings must be those of the run.
-        initial_run: the folder of a run with the same tokenizer; a new run starts from its best weights, as far as
-            names and shapes agree. The run card lists which tensors were taken.
+        initial_run: the folder of a run; a new run starts from its best weights, as far as names and shapes agree, and
+            without those of words if these are others. The run card lists which tensors were taken.
         pause_after: leave the run after so many epochs or updates, as an interruption would there; a resume continues
             it.
         on_validation: called by the first process before the first update and at each validation, before the
@@ -107,7 +107,7 @@ def train(
         UsageError: there are limits, or no settings, but nothing is to be resumed; or there is an initial run, but a
             run is to be resumed; or ``on_validation`` is given, but the processes hold parts of the model (FSDP).
         CheckpointError: settings or data have changed, all checkpoints are missing or damaged, or the initial run has
-            another tokenizer or no tensor that fits.
+            no tensor that fits, or beside another tokenizer one that does not.
         NonFiniteError: a loss, gradient or validation score is not finite.
         LostProcessError: another process that trains the run has ended.
         ReportedError: another process has raised one of these errors.

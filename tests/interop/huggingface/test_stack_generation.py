@@ -105,8 +105,8 @@ def test_gradients_flow_through_the_steps(model, ids_of):
     parameters = list(model.parameters())
     results = torch.autograd.grad(torch.cat([out.logits, rest], 1), parameters, weight)
     expected = torch.autograd.grad(model(ids).logits, parameters, weight)
-    for result, reference in zip(results, expected, strict=True):
-        assert_close(result, reference, 1e-10)
+    for result, reference in zip(results, expected, strict=True):  # saturated ones cancel to far below the cotangent
+        assert (result - reference).norm() <= 1e-10 * max(reference.norm(), weight.norm())
 
 
 def positions(mask):
@@ -201,13 +201,42 @@ def test_a_decoder_with_an_encoder(transformers, gpt2, lively, ids_of):
     assert_close(rest, model(ids, encoder_hidden_states=memory, use_cache=False).logits[:, 4:])
 
 
-def test_steps_cannot_be_taken_back(transformers, pointer_model, ids_of):
-    cache = pointer_model(ids_of(1, 5)).past_key_values
-    cache.crop(0)
-    with pytest.raises(NotImplementedError, match="cannot be cropped"):
-        cache.crop(-1)
-    with pytest.raises(NotImplementedError, match="cannot be cropped"):
-        pointer_model.generate(ids_of(1, 5), prompt_lookup_num_tokens=3, max_new_tokens=20, do_sample=False)
+@torch.no_grad()
+def test_the_positions_of_the_last_call_can_be_taken_back(model, ids_of):
+    ids, mask = ids_of(2, 9), torch.ones(2, 9, dtype=torch.int64)
+    mask[0, :2] = mask[1, 3] = 0
+    at, expected = positions(mask), model(ids, attention_mask=mask, position_ids=positions(mask)).logits[:, 5:]
+
+    def process(start, stop, cache, wrong=0):
+        more = torch.ones(2, wrong, dtype=torch.int64)
+        return model(
+            torch.cat([ids[:, start:stop], more], 1),
+            attention_mask=torch.cat([mask[:, :stop], more], 1),
+            position_ids=torch.cat([at[:, start:stop], more], 1),
+            past_key_values=cache,
+        )
+
+    cache = process(0, 3, None, wrong=2).past_key_values
+    cache.crop(-2)
+    process(3, 5, cache, wrong=3)
+    cache.crop(-1)
+    cache.crop(-2)
+    assert_close(process(5, 9, cache).logits, expected)
+    with pytest.raises(ValueError, match="5 positions are to be removed; only the 4 of the last call"):
+        cache.crop(-5)
+
+
+@pytest.mark.parametrize("way", [{"prompt_lookup_num_tokens": 3}, {"assistant": True}], ids=["lookup", "assistant"])
+def test_assisted_generation_is_that_of_the_model_alone(model, gpt2, ids_of, way, monkeypatch):
+    from structattn.interop.huggingface.cache import StackCacheLayer
+
+    cropped, crop = [], StackCacheLayer.crop
+    monkeypatch.setattr(StackCacheLayer, "crop", lambda self, n: (cropped.append(n), crop(self, n)))
+    ids = ids_of(1, 4).repeat(1, 3)
+    more = {"assistant_model": gpt2()} if "assistant" in way else way
+    result = generate(model, ids, torch.ones_like(ids), do_sample=False, **more)
+    assert torch.equal(result, generate(model, ids, torch.ones_like(ids), do_sample=False))
+    assert min(cropped) < 0
 
 
 def test_other_caches_are_refused(transformers, pointer_model, gpt2, ids_of):
@@ -219,6 +248,6 @@ def test_other_caches_are_refused(transformers, pointer_model, gpt2, ids_of):
     with pytest.raises(ValueError, match="a DynamicLayer of 5 positions"):
         pointer_model(ids, past_key_values=filled)
     mine = pointer_model(ids).past_key_values
-    mine.layers[0].stack = None
+    mine.layers[0].history = None
     with pytest.raises(ValueError, match="6 positions; expected 1: 0 that the stack has processed and 1 new ones"):
         pointer_model(ids[:, :1], past_key_values=mine)

@@ -88,10 +88,33 @@ def test_the_new_model_is_like_the_old_one(hf, gpt2):
     assert stacked.lm_head.weight is stacked.transformer.wte.weight
 
 
-def test_other_models_are_refused(hf, llama, gpt2):
-    for model in (llama(), hf.add_stack_attention(gpt2())):
-        with pytest.raises(ValueError, match="cannot be inserted into a " + type(model).__name__):
+def test_models_of_another_structure_are_refused(hf, transformers, gpt2):
+    sizes = {"d_model": 8, "d_kv": 4, "d_ff": 8, "num_heads": 2}
+    others = {
+        r"found encoder\.block of 2, decoder\.block of 2": transformers.T5ForConditionalGeneration(
+            transformers.T5Config(vocab_size=9, num_layers=2, **sizes)
+        ),
+        "of num_hidden_layers 3 blocks, found none": transformers.AlbertModel(
+            transformers.AlbertConfig(
+                vocab_size=9,
+                embedding_size=8,
+                hidden_size=8,
+                intermediate_size=8,
+                num_hidden_layers=3,
+                num_attention_heads=2,
+            )
+        ),
+        "expected a model without stacks": hf.add_stack_attention(gpt2()),
+    }
+    for reason, model in others.items():
+        with pytest.raises(ValueError, match=rf"cannot be inserted into a {type(model).__name__}.*{reason}"):
             hf.add_stack_attention(model)
+
+
+def test_names_that_are_none_of_transformers(hf):
+    for name in ("StackFoo", "StackGenerationConfig", "Stackpipeline", "Foo"):
+        with pytest.raises(AttributeError, match=name):
+            getattr(hf, name)
 
 
 def test_settings_are_checked(hf):
@@ -119,11 +142,12 @@ def test_saved_models_come_back_by_themselves(hf, plain, lively, stack, ids_of, 
 
 
 def test_all_auto_classes_know_the_models(hf, transformers, gpt2, roberta):
-    from structattn.interop.huggingface.stack_models import CLASSES
+    from structattn.interop.huggingface.stack_models import stacked_classes
 
+    families = [stacked_classes(config) for config in (transformers.GPT2Config, transformers.RobertaConfig)]
     small = {"StackGPT2Config": gpt2().config.to_dict(), "StackRobertaConfig": roberta().config.to_dict()}
-    for auto, classes in CLASSES.items():
-        for model_class in classes:
+    for family in families:
+        for auto, (model_class,) in family.items():
             config_class = model_class.config_class
             settings = {**small[config_class.__name__], "model_type": config_class.model_type, "is_decoder": True}
             model = auto.from_config(config_class.from_dict(settings))

@@ -1,152 +1,84 @@
-"""Incremental state of a stack for a batch with padding anywhere, and the cache that carries it."""
+"""The cache that carries the history of a stack beside keys and values."""
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 from transformers import Cache, EncoderDecoderCache
-from transformers.cache_utils import DynamicLayer
+from transformers.cache_utils import CacheLayerMixin, DynamicLayer, DynamicSlidingWindowLayer
 
-from structattn.attention import AttentionLayer
-from structattn.interop.huggingface.padding import Padding
-from structattn.support.shapes import Float, Int
-
-
-@dataclass(frozen=True)
-class StateGroup:
-    """Members of a batch with the same number of steps so far, which share a state.
-
-    Args:
-        members: row indices in the batch.
-        state: the layer's state before the pending steps.
-        pending: inputs of steps that the state does not include yet. They are processed on demand, because whole
-            sequences are faster without a state, which is often never needed.
-    """
-
-    members: Int[Tensor, " chosen"]
-    state: Any
-    pending: Float[Tensor, "chosen steps d_model"]
-
-    def select(self, indices: Int[Tensor, " chosen"], members: Int[Tensor, " chosen"]) -> "StateGroup":
-        """Return some of the group, in the given order, as ``members`` of another batch."""
-        return StateGroup(members, self.state.select(indices), self.pending.index_select(0, indices))
-
-    def without_pending(self, layer: AttentionLayer) -> "StateGroup":
-        """Return the group after its pending steps."""
-        state = self.state
-        for x_t in self.pending.unbind(1):
-            _, state = layer.step(x_t, state)
-        return StateGroup(self.members, state, self.pending[:, :0])
+from structattn.interop.huggingface.history import History, Stepping, empty_history, process_next
+from structattn.interop.huggingface.padding import Padding, process_sequences
+from structattn.support.shapes import Float, Shaped
 
 
 @dataclass(frozen=True)
-class StackHistory:
-    """Incremental state of a stack after a number of columns: an immutable value.
+class Piece:
+    """The columns that the last call of a model has processed, and the history before them."""
 
-    Args:
-        columns: number of columns so far, padding included.
-        batch_size: B.
-        groups: a partition of the batch.
+    before: History
+    x: Shaped[Tensor, "batch time ..."]
+    padding: Padding | None
+
+    def without_last(self, columns: int) -> "Piece":
+        """Return the piece without its last columns."""
+        kept = self.x.shape[1] - columns
+        return Piece(self.before, self.x[:, :kept], None if self.padding is None else self.padding.first(kept))
+
+    def after(self) -> History:
+        """Return the history after the columns."""
+        return self.before.postpone(self.x, self.padding)
+
+
+class _WithHistory(CacheLayerMixin):
+    """The part of a cache layer that holds a history, which is None before the first position.
+
+    What was processed before the last call of the model cannot be cropped.
     """
 
-    columns: int
-    batch_size: int
-    groups: tuple[StateGroup, ...]
+    history: History | None = None
+    newest: Piece | None = None
 
-    def select(self, indices: Int[Tensor, " chosen"]) -> "StackHistory":
-        """Return the histories of some members of the batch, in the given order, with repetitions."""
-        groups = []
-        for group in self.groups:
-            inside = torch.full((self.batch_size,), -1, device=group.members.device)
-            inside[group.members] = torch.arange(len(group.members), device=inside.device)
-            chosen = inside[indices.to(inside.device)]
-            members = (chosen >= 0).nonzero()[:, 0]
-            if len(members):
-                groups.append(group.select(chosen[members], members))
-        return StackHistory(self.columns, len(indices), tuple(groups))
+    @property
+    def columns(self) -> int:
+        """Number of positions so far, padding included."""
+        return 0 if self.history is None else self.history.columns
 
-
-def initial_history(
-    layer: AttentionLayer, x: Float[Tensor, "batch time d_model"], padding: Padding | None
-) -> StackHistory:
-    """Return the history after whole sequences, with all steps pending."""
-    everyone = torch.arange(x.shape[0], device=x.device)
-    groups = [
-        StateGroup(everyone[chosen], layer.initial_state(len(chosen)), inputs)
-        for chosen, inputs in _grouped_by_steps(everyone, x, padding)
-    ]
-    return StackHistory(x.shape[1], x.shape[0], tuple(groups))
-
-
-def process_next(
-    layer: AttentionLayer, history: StackHistory, x: Float[Tensor, "batch time d_model"], padding: Padding | None
-) -> tuple[Float[Tensor, "batch time d_model"], StackHistory]:
-    """Process more columns step by step; outputs at padding are zeros. Also return the new history."""
-    groups, outputs = [], []
-    for before in history.groups:
-        group = before.without_pending(layer)
-        for chosen, inputs in _grouped_by_steps(group.members, x, padding):
-            state = group.state if len(chosen) == len(group.members) else group.state.select(chosen)
-            y, state = _run_steps(layer, inputs, state)
-            groups.append(StateGroup(group.members[chosen], state, inputs[:, :0]))
-            outputs.append(functional.pad(y, (0, 0, 0, x.shape[1] - y.shape[1])))
-    rows = torch.cat([group.members for group in groups]).argsort()
-    y = torch.cat(outputs).index_select(0, rows)
-    history = StackHistory(history.columns + x.shape[1], history.batch_size, tuple(groups))
-    return y if padding is None else padding.restore(y), history
-
-
-def _grouped_by_steps(members: Tensor, x: Tensor, padding: Padding | None) -> Iterator[tuple[Tensor, Tensor]]:
-    """Group ``members`` by their number of steps in ``x``; yield indices into them and their inputs."""
-    if padding is None:
-        yield torch.arange(len(members), device=members.device), x.index_select(0, members)
-        return
-    lengths, x = padding.lengths.to(members.device)[members], padding.to_front(x)
-    for length in sorted(set(lengths.tolist())):
-        chosen = (lengths == length).nonzero()[:, 0]
-        yield chosen, x[members[chosen], :length]
-
-
-def _run_steps(layer: AttentionLayer, x: Tensor, state: Any) -> tuple[Tensor, Any]:
-    outputs = []
-    for x_t in x.unbind(1):
-        y_t, state = layer.step(x_t, state)
-        outputs.append(y_t)
-    return torch.stack(outputs, dim=1) if outputs else x, state
-
-
-class StackCacheLayer(DynamicLayer):
-    """Keys, values and stack history of one layer.
-
-    It cannot be cropped, because the steps of a stack cannot be undone. Assisted generation and prompt lookup, which
-    crop, raise an error.
-    """
-
-    is_croppable = False
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.stack: StackHistory | None = None
+    def process(
+        self, layer: Stepping, x: Shaped[Tensor, "batch time ..."], padding: Padding | None
+    ) -> Shaped[Tensor, "batch time ..."]:
+        """Return the outputs of a layer or model at new positions: the first all at once, later ones by steps."""
+        if self.history is None:
+            self.newest = Piece(empty_history(layer, x.shape[0], x.device), x, padding)
+            self.history = self.newest.after()
+            return process_sequences(layer, x, padding)
+        self.newest = Piece(self.history.caught_up(layer), x, padding)
+        y, self.history = process_next(layer, self.newest.before, x, padding)
+        return y
 
     def reset(self) -> None:
-        """Clear keys, values and history."""
+        """Clear the layer."""
         super().reset()
-        self.stack = None
+        self.history = self.newest = None
 
     def crop(self, tokens_to_remove: int) -> None:
-        """Raise an error if there is anything to remove.
+        """Remove the last ``-tokens_to_remove`` positions.
 
         Raises:
-            NotImplementedError: ``tokens_to_remove`` is not 0.
+            ValueError: they are more than those of the last call of the model.
         """
-        if tokens_to_remove:
-            raise NotImplementedError(
-                "the cache of a model with stacks cannot be cropped; generate without an assistant model and without "
-                "prompt lookup"
+        last = 0 if self.newest is None else self.newest.x.shape[1]
+        if -tokens_to_remove > last:
+            raise ValueError(
+                f"{-tokens_to_remove} positions are to be removed; only the {last} of the last call can be taken back"
             )
+        super().crop(tokens_to_remove)
+        if tokens_to_remove and self.newest is not None:
+            self.newest = self.newest.without_last(-tokens_to_remove)
+            self.history = self.newest.after()
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
         """Let sequence i continue from the state of sequence ``beam_idx[i]``."""
@@ -164,14 +96,42 @@ class StackCacheLayer(DynamicLayer):
         self._select(self._rows()[indices.cpu()])
 
     def _rows(self) -> Tensor:
-        return torch.arange(0 if self.stack is None else self.stack.batch_size)
+        return torch.arange(0 if self.history is None else self.history.batch_size)
 
     def _select(self, indices: Tensor) -> None:
-        self.stack = None if self.stack is None else self.stack.select(indices)
+        self.history, self.newest = None if self.history is None else self.history.select(indices), None
+
+
+class StackCacheLayer(_WithHistory, DynamicLayer):
+    """Keys, values and stack history of one layer."""
+
+    def process(
+        self, layer: Stepping, x: Float[Tensor, "batch time d_model"], padding: Padding | None
+    ) -> Float[Tensor, "batch time d_model"]:
+        """Return the outputs of a stack at the positions whose keys and values have just been added.
+
+        Raises:
+            ValueError: there are positions that the stack has not processed.
+        """
+        if self.columns + x.shape[1] != self.get_seq_length():
+            raise ValueError(
+                f"the cache holds {self.get_seq_length()} positions; expected {self.columns + x.shape[1]}: "
+                f"{self.columns} that the stack has processed and {x.shape[1]} new ones"
+            )
+        return super().process(layer, x, padding)
+
+
+class StackSlidingWindowLayer(StackCacheLayer, DynamicSlidingWindowLayer):
+    """Keys and values of the newest positions, and stack history of all."""
+
+
+_WITH_STACK: Mapping[type[DynamicLayer], type[StackCacheLayer]] = MappingProxyType(
+    {DynamicLayer: StackCacheLayer, DynamicSlidingWindowLayer: StackSlidingWindowLayer}
+)
 
 
 def stack_cache_layer(cache: Cache | None, index: int) -> StackCacheLayer | None:
-    """Return layer ``index`` of the cache, after replacing an empty layer by a ``StackCacheLayer``.
+    """Return layer ``index`` of the cache, after making an empty layer a ``StackCacheLayer``.
 
     Raises:
         ValueError: the cache is not dynamic, or was filled by a model without stacks.
@@ -181,12 +141,53 @@ def stack_cache_layer(cache: Cache | None, index: int) -> StackCacheLayer | None
     layers = (cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache).layers
     while len(layers) <= index:  # without a configuration, a cache creates its layers lazily
         layers.append(DynamicLayer())
-    if type(layers[index]) is DynamicLayer and layers[index].get_seq_length() == 0:
-        layers[index] = StackCacheLayer()
     layer = layers[index]
+    if layer.get_seq_length() == 0 and type(layer) in _WITH_STACK:
+        layer.__class__ = _WITH_STACK[type(layer)]
     if not isinstance(layer, StackCacheLayer):
         raise ValueError(
             f"layer {index} of the cache is a {type(layer).__name__} of {layer.get_seq_length()} positions; a model "
             "with stacks needs a DynamicCache that only it has filled"
         )
     return layer
+
+
+class _NoKeys(CacheLayerMixin):
+    """A cache layer without keys and values, which has nothing to select or to crop."""
+
+    is_croppable = True
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        """Do nothing."""
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        """Return what is given."""
+        return key_states, value_states
+
+    def get_max_length(self) -> int:
+        """Return that there is no maximum."""
+        return -1
+
+    def crop(self, tokens_to_remove: int) -> None:
+        """Do nothing."""
+
+    def reorder_cache(self, beam_idx: Tensor) -> None:
+        """Do nothing."""
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        """Do nothing."""
+
+    def batch_select_indices(self, indices: Tensor) -> None:
+        """Do nothing."""
+
+
+class StateCacheLayer(_WithHistory, _NoKeys):
+    """The history of a whole model of this package, the only layer of its cache."""
+
+    def get_seq_length(self) -> int:
+        """Return the number of positions so far."""
+        return self.columns
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        """Return the number of positions after the next call, and the offset of the first."""
+        return self.columns + query_length, 0

@@ -1,11 +1,12 @@
-"""Configurations: GPT-2 and RoBERTa with stacks, and the models of this package."""
+"""Configurations: families of models with stacks, and the models of this package."""
 
+from functools import cache
 from typing import Any, ClassVar
 
 from pydantic import TypeAdapter
-from transformers import GPT2Config, PreTrainedConfig, RobertaConfig
+from transformers import PreTrainedConfig
 
-from structattn.interop.huggingface.remote_code import InstalledCode
+from structattn.interop.huggingface.remote_code import InstalledCode, named_as_exported
 from structattn.settings.huggingface import Stack, stack_from
 from structattn.settings.models import OwnModelSettings
 from structattn.support.special_tokens import BOS, EOS, PAD
@@ -34,20 +35,16 @@ class WithStack(InstalledCode):
         return config, rest
 
 
-class StackGPT2Config(WithStack, GPT2Config):
-    """``GPT2Config`` and ``stack``."""
+@cache
+def stacked_config(plain: Any) -> type[Any]:
+    """Return the class of configurations of a family with stacks: ``LlamaConfig`` and ``stack`` for ``LlamaConfig``."""
 
-    model_type = "stack-gpt2"
-    plain_model_type = "gpt2"
-    stack: Stack | dict[str, Any] | None = None
+    class Stacked(WithStack, plain):
+        model_type = f"stack-{plain.model_type}"
+        plain_model_type = plain.model_type
+        stack: Stack | dict[str, Any] | None = None
 
-
-class StackRobertaConfig(WithStack, RobertaConfig):
-    """``RobertaConfig`` and ``stack``."""
-
-    model_type = "stack-roberta"
-    plain_model_type = "roberta"
-    stack: Stack | dict[str, Any] | None = None
+    return named_as_exported(Stacked, plain)
 
 
 class StructattnConfig(InstalledCode, PreTrainedConfig):

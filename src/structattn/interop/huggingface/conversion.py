@@ -9,16 +9,11 @@ from transformers import GenerationConfig, GPT2Config, GPT2LMHeadModel, PreTrain
 
 from structattn.interop.huggingface.configuration import StructattnConfig, StructattnSeq2SeqConfig
 from structattn.interop.huggingface.language_models import HuggingfaceLanguageModel
-from structattn.interop.huggingface.own_models import (
-    OWN_CLASSES,
-    OwnModel,
-    StructattnForCausalLM,
-    StructattnForMaskedLM,
-    StructattnForSeq2SeqLM,
-)
+from structattn.interop.huggingface.own_classes import OWN_CLASSES
+from structattn.interop.huggingface.own_models import OwnModel, StructattnForCausalLM, StructattnForMaskedLM
+from structattn.interop.huggingface.own_seq2seq import StructattnForSeq2SeqLM
 from structattn.interop.huggingface.pretrained import quiet
-from structattn.interop.huggingface.remote_code import SavedWithCode, auto_map_of
-from structattn.interop.huggingface.stack_models import CLASSES
+from structattn.interop.huggingface.remote_code import auto_map_of
 from structattn.models import Embedding, LanguageModel, MaskedLanguageModel
 from structattn.settings.base import Settings
 from structattn.settings.embeddings import Learned, NoPositions, Sinusoidal, TableEmbedding, max_positions
@@ -147,8 +142,8 @@ def save_as_transformers(
     ours = isinstance(converted, OwnModel)
     if isinstance(converted, GPT2LMHeadModel):
         converted.config.bos_token_id = start
-    if isinstance(converted, SavedWithCode):
-        converted.config.auto_map = auto_map_of(converted, OWN_CLASSES if ours else CLASSES)
+    if ours:
+        converted.config.auto_map = auto_map_of(converted, OWN_CLASSES)
     if converted.can_generate():
         maximum = max_positions(settings) if ours else converted.config.max_position_embeddings
         converted.generation_config = GenerationConfig(
@@ -158,7 +153,6 @@ def save_as_transformers(
             decoder_start_token_id=BOS if converted.config.is_encoder_decoder else None,
             max_new_tokens=min(MAX_NEW_TOKENS, max(1, (maximum or 2 * MAX_NEW_TOKENS) // 2)),
             suppress_tokens=None if ours else list(range(CLASS_OFFSET)),
-            use_cache=not ours,
         )
     with quiet():
         converted.save_pretrained(folder)

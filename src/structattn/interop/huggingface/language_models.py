@@ -20,8 +20,8 @@ from transformers import (
 
 from structattn.attention import Explanation
 from structattn.interop.huggingface.cache import stack_cache_layer
-from structattn.interop.huggingface.configuration import StackGPT2Config, StackRobertaConfig
-from structattn.interop.huggingface.stack_models import StackGPT2LMHeadModel, StackRobertaForMaskedLM, StackSublayer
+from structattn.interop.huggingface.stack_blocks import StackSublayer
+from structattn.interop.huggingface.stack_models import add_stack_attention
 from structattn.settings.huggingface import Gpt2Settings, RobertaSettings
 from structattn.support.shapes import Bool, Float, Int
 from structattn.support.special_tokens import BOS, CLASS_OFFSET, EOS, PAD
@@ -112,7 +112,7 @@ class Gpt2LanguageModel(HuggingfaceLanguageModel):
         hidden_states = self.model.base_model(
             tokens[:, None], past_key_values=_restore(cache, state), use_cache=True
         ).last_hidden_state
-        layers = [(layer.keys, layer.values, getattr(layer, "stack", None)) for layer in cache.layers]
+        layers = [(layer.keys, layer.values, getattr(layer, "history", None)) for layer in cache.layers]
         return self._logits(hidden_states[:, 0]), Gpt2State(state.position + 1, tuple(layers))
 
     def _run(self, tokens: Tensor, lengths: Tensor | None, **more: Any) -> Any:
@@ -149,8 +149,12 @@ def build_huggingface(settings: Gpt2Settings | RobertaSettings, vocabulary_size:
         vocabulary_size: the number of ids, including special tokens; a RoBERTa has one more, the mask.
     """
     if isinstance(settings, Gpt2Settings):
-        return Gpt2LanguageModel(_gpt2(settings, vocabulary_size), vocabulary_size)
-    return RobertaLanguageModel(_roberta(settings, vocabulary_size), vocabulary_size)
+        return Gpt2LanguageModel(_with_stack(_gpt2(settings, vocabulary_size), settings), vocabulary_size)
+    return RobertaLanguageModel(_with_stack(_roberta(settings, vocabulary_size), settings), vocabulary_size)
+
+
+def _with_stack(model: PreTrainedModel, settings: Gpt2Settings | RobertaSettings) -> PreTrainedModel:
+    return model if settings.stack is None else add_stack_attention(model, settings.stack)
 
 
 SIZES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
@@ -176,9 +180,7 @@ SIZES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
 
 def _gpt2(settings: Gpt2Settings, vocabulary_size: int) -> PreTrainedModel:
     fields = _fields(settings, "resid_pdrop", "embd_pdrop", "attn_pdrop") | {"vocab_size": vocabulary_size}
-    if settings.stack is None:
-        return GPT2LMHeadModel(GPT2Config(**fields))
-    return StackGPT2LMHeadModel(StackGPT2Config(**fields, stack=settings.stack))
+    return GPT2LMHeadModel(GPT2Config(**fields))
 
 
 def _roberta(settings: RobertaSettings, vocabulary_size: int) -> PreTrainedModel:
@@ -189,9 +191,7 @@ def _roberta(settings: RobertaSettings, vocabulary_size: int) -> PreTrainedModel
         "type_vocab_size": 1,
         "pad_token_id": PAD,
     }
-    if settings.stack is None:
-        return RobertaForMaskedLM(RobertaConfig(**fields))
-    return StackRobertaForMaskedLM(StackRobertaConfig(**fields, stack=settings.stack))
+    return RobertaForMaskedLM(RobertaConfig(**fields))
 
 
 def _fields(settings: Gpt2Settings | RobertaSettings, *dropouts: str) -> dict[str, Any]:
@@ -205,7 +205,7 @@ def _restore(cache: DynamicCache, state: Gpt2State) -> DynamicCache:
         layer: Any = cache.layers[index] if stack is None else stack_cache_layer(cache, index)
         layer.update(keys, values)
         if stack is not None:
-            layer.stack = stack
+            layer.history = stack
     return cache
 
 
@@ -214,14 +214,14 @@ def _recorded_inputs(model: nn.Module) -> Iterator[dict[int, tuple[StackSublayer
     """Record the stack and its input in each layer that has one, during the next forward pass."""
     recorded: dict[int, tuple[StackSublayer, Tensor]] = {}
     with ExitStack() as hooks:
-        for block in model.modules():
-            if isinstance(stack := getattr(block, "stack", None), StackSublayer):
-                hooks.enter_context(stack.register_forward_pre_hook(partial(_record, recorded, block.layer_idx)))
+        for stack in model.modules():
+            if isinstance(stack, StackSublayer):
+                hooks.enter_context(stack.register_forward_pre_hook(partial(_record, recorded)))
         yield recorded
 
 
-def _record(recorded: dict[Any, Any], layer: Any, stack: StackSublayer, inputs: tuple[Any, ...]) -> None:
-    recorded[layer] = stack, inputs[0]
+def _record(recorded: dict[int, Any], stack: StackSublayer, inputs: tuple[Any, ...]) -> None:
+    recorded[stack.layer] = stack, inputs[0]
 
 
 @contextmanager

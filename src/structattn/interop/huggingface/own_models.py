@@ -1,35 +1,40 @@
 """The models of this package as models of transformers.
 
-Logits have a column for each id; those of ``<pad>`` and ``<bos>``, which are never predicted, are -inf. There is no
-cache: each generated token processes the whole text again.
+Logits have a column for each id; those of ``<pad>`` and ``<bos>``, which are never predicted, are -inf.
 """
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers import (
-    AutoModel,
-    AutoModelForCausalLM,
-    AutoModelForMaskedLM,
-    AutoModelForSeq2SeqLM,
-    GenerationMixin,
-    PreTrainedModel,
+from transformers import Cache, GenerationMixin, PreTrainedModel, initialization
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.modeling_outputs import (
+    BaseModelOutput,
+    CausalLMOutputWithPast,
+    MaskedLMOutput,
+    SequenceClassifierOutput,
 )
-from transformers.modeling_outputs import BaseModelOutput, CausalLMOutput, MaskedLMOutput, Seq2SeqLMOutput
 
 from structattn.attention import Streams
-from structattn.interop.huggingface.configuration import StructattnConfig, StructattnSeq2SeqConfig
-from structattn.interop.huggingface.padding import padding_of, process_sequences
+from structattn.interop.huggingface.cache import StateCacheLayer
+from structattn.interop.huggingface.configuration import StructattnConfig
+from structattn.interop.huggingface.own_inputs import AnyInputs, IdTable, embedding_of, resize_vocabulary
+from structattn.interop.huggingface.own_outputs import inner_outputs, recorded_hidden_states
+from structattn.interop.huggingface.padding import Padding, in_front, padding_of
 from structattn.interop.huggingface.remote_code import SavedWithCode
-from structattn.models.builders.layers import VocabularySpec
-from structattn.models.builders.models import build_encoder_decoder, build_model
-from structattn.settings.transformer import EncoderDecoderSettings
-from structattn.support.shapes import Int
-from structattn.support.special_tokens import BOS, CLASS_OFFSET, PAD
+from structattn.models import MaskedLanguageModel
+from structattn.models.block import Block
+from structattn.models.builders.models import build_model
+from structattn.support.shapes import Float, Int
+from structattn.support.special_tokens import CLASS_OFFSET
 
 IGNORED_LABEL = -100  # of transformers
+
+
+class CheckpointedBlock(GradientCheckpointingLayer, Block):
+    """A block that transformers' gradient checkpointing knows."""
 
 
 class OwnModel(SavedWithCode, PreTrainedModel):
@@ -38,16 +43,52 @@ class OwnModel(SavedWithCode, PreTrainedModel):
     config_class: Any = StructattnConfig
     main_input_name = "input_ids"
     accepts_loss_kwargs = False  # a loss is a mean over labels that the Trainer cannot count
+    supports_gradient_checkpointing = True
     model: Any
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)
-        self.model = self._build()
+        self.model = self._built()
         self._lacks_buffers = any(buffer.is_meta for buffer in self.buffers())
         self.post_init()
 
+    def get_input_embeddings(self) -> nn.Module:
+        """Return the embeddings of ids, without positions.
+
+        Raises:
+            NotImplementedError: the model has several tables or none.
+        """
+        return IdTable(embedding_of(self.model))
+
+    def resize_token_embeddings(
+        self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
+    ) -> nn.Module:
+        """Change the number of ids; new ones come last, and begin with the mean of the others. Return the embeddings.
+
+        Raises:
+            ValueError: of a masked model, whose mask is the id after the last.
+        """
+        old = size = self.config.vocab_size
+        size = size if new_num_tokens is None else new_num_tokens
+        size = size if pad_to_multiple_of is None else -(-size // pad_to_multiple_of) * pad_to_multiple_of
+        if size != old:
+            self.config.vocab_size = size
+            model = self._built().to(self.device, self.dtype).train(self.training)
+            resize_vocabulary(self.model, model, mean_resizing)
+            self.model = model
+        embedding: nn.Module = self.model.embedding
+        return embedding
+
     def _build(self) -> nn.Module:
         return build_model(self.config.model_settings(), self.config.vocab_size)
+
+    def _built(self) -> nn.Module:
+        """Return a new model whose blocks gradient checkpointing knows."""
+        model = self._build()
+        for module in model.modules():
+            if type(module) is Block:
+                module.__class__ = CheckpointedBlock
+        return model
 
     def _init_weights(self, module: nn.Module) -> None:
         """Restore the buffers that are not stored; ``from_pretrained`` builds the model on the meta device."""
@@ -60,55 +101,137 @@ class OwnModel(SavedWithCode, PreTrainedModel):
             for name in each._non_persistent_buffers_set:
                 setattr(self.model.get_submodule(path), name, each.get_buffer(name).to(self.device))
 
+    def _inputs(self, ids: Tensor | None, vectors: Tensor | None, size: int) -> Tensor:
+        """Return ids or vectors, whichever are given."""
+        if (ids is None) == (vectors is None):
+            raise ValueError("expected either input_ids or inputs_embeds")
+        if ids is not None:
+            require_known(ids, size)
+        return cast(Tensor, vectors if ids is None else ids)
+
+    def _process(
+        self, function: Any, inputs: Tensor, padding: Padding | None, options: dict[str, Any]
+    ) -> tuple[Tensor, dict[str, Any]]:
+        """Return outputs of whole sequences, and those of the inner layers that the options of ``forward`` ask for.
+
+        Args:
+            function: of the model, ids and lengths.
+            inputs: ids or vectors.
+            padding: of these.
+            options: arguments of ``forward``.
+        """
+        x, lengths = in_front(inputs, padding)
+        any_inputs = AnyInputs(self.model)
+        with recorded_hidden_states(getattr(self.model, "layers", None), options) as states:
+            y = any_inputs.call(lambda ids: function(self.model, ids, lengths), x)
+        if options.get("output_hidden_states") and not states:  # a recurrent model has no blocks
+            states.append(hidden_states_of(self.model, x, lengths))
+        more = inner_outputs(
+            states, lambda: any_inputs.call(lambda ids: self.model.explain(ids, lengths), x), padding, options
+        )
+        more.pop("cross_attentions", None)
+        return y if padding is None else padding.restore(y), more
+
 
 class StructattnModel(OwnModel):
     """A causal or masked language model without its output layer."""
 
     def forward(
-        self, input_ids: Int[Tensor, "batch time"], attention_mask: Tensor | None = None, **kwargs: Any
+        self,
+        input_ids: Int[Tensor, "batch time"] | None = None,
+        attention_mask: Tensor | None = None,
+        inputs_embeds: Float[Tensor, "batch time d_model"] | None = None,
+        **kwargs: Any,
     ) -> BaseModelOutput:
         """Return the hidden states before the output layer (B, T, d), of two streams the semantic one."""
-        padding = padding_of(attention_mask, input_ids.shape[1])
-        return BaseModelOutput(last_hidden_state=process_sequences(self._hidden_states, input_ids, padding))
-
-    def _hidden_states(self, ids: Tensor, lengths: Tensor | None) -> Tensor:
-        x = self.model.hidden_states(ids, lengths)
-        return x.semantic if isinstance(x, Streams) else x
+        inputs = self._inputs(input_ids, inputs_embeds, self.config.vocab_size + 1)
+        x, more = self._process(hidden_states_of, inputs, padding_of(attention_mask, inputs.shape[1]), kwargs)
+        return BaseModelOutput(last_hidden_state=x, **more)
 
 
-class StructattnForCausalLM(OwnModel, GenerationMixin):
+def hidden_states_of(model: Any, ids: Tensor, lengths: Tensor | None) -> Tensor:
+    """Return the hidden states before the output layer, of two streams the semantic one."""
+    states = model.hidden_states(ids, lengths)
+    return cast(Tensor, states.semantic if isinstance(states, Streams) else states)
+
+
+def classes_of(model: Any, ids: Tensor, lengths: Tensor | None) -> Tensor:
+    """Return the logits of classes."""
+    return cast(Tensor, model(ids, lengths))
+
+
+class WithStateCache:
+    """Lets ``generate`` take one step a token: the cache is the model's state."""
+
+    def _prepare_cache_for_generation(self, generation_config: Any, model_kwargs: dict[str, Any], *args: Any) -> None:
+        if generation_config.use_cache is not False and model_kwargs.get("past_key_values") is None:
+            model_kwargs["past_key_values"] = state_cache()
+
+
+def state_cache() -> Cache:
+    """Return an empty cache for the state of a model of this package."""
+    return Cache(layers=[StateCacheLayer()])
+
+
+def cache_of(past_key_values: Cache | None, options: dict[str, Any]) -> Cache | None:
+    """Return the cache that ``forward`` is to use; None: none.
+
+    Raises:
+        ValueError: it is that of another model, or outputs of inner layers are wanted, which steps do not keep.
+    """
+    cache = state_cache() if past_key_values is None and options.get("use_cache") else past_key_values
+    if cache is None:
+        return None
+    if [type(layer) for layer in cache.layers] != [StateCacheLayer]:
+        raise ValueError(f"past_key_values has the layers {cache.layers}; expected a cache that the model returned")
+    if options.get("output_attentions") or options.get("output_hidden_states"):
+        raise ValueError("hidden states and attentions are those of whole texts; use use_cache=False")
+    return cache
+
+
+class StructattnForCausalLM(WithStateCache, OwnModel, GenerationMixin):
     """A causal language model of any mechanism: transformer, two streams, LSTM or RNN, with or without stacks."""
 
     def forward(
         self,
-        input_ids: Int[Tensor, "batch time"],
+        input_ids: Int[Tensor, "batch time"] | None = None,
         attention_mask: Tensor | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: Float[Tensor, "batch time d_model"] | None = None,
         labels: Int[Tensor, "batch time"] | None = None,
         **kwargs: Any,
-    ) -> CausalLMOutput:
+    ) -> CausalLMOutputWithPast:
         """Return the logits (B, T, vocabulary) of the token after each position.
 
         Args:
             input_ids: ids that begin with ``<bos>``.
             attention_mask: (B, T), 0 for padding, left or right. Logits at padding are those of the token after the
                 text before it, so that texts with padding at the right can be continued.
+            past_key_values: the state after the tokens before these, as the model returned it.
+            inputs_embeds: in the place of ids, what ``get_input_embeddings()`` gives for them.
             labels: ids; the loss is the mean cross-entropy of those that have an input before them, without padding,
                 ``<bos>`` and -100, in nats.
-            **kwargs: other arguments of transformers, not used.
+            **kwargs: ``use_cache``, ``output_hidden_states`` and ``output_attentions`` as in transformers, all false by
+                default; others are not used. Hidden states are the inputs of each block and the last output; attentions
+                are the weights of each sublayer (``structattn.attention.Explanation``), without gradients.
+
+        Raises:
+            ValueError: an id is not known, or the cache is that of another model.
         """
-        require_known(input_ids, self.config.vocab_size)
-        padding = padding_of(attention_mask, input_ids.shape[1])
-        if padding is None:
-            logits = logits_of_ids(self.model(input_ids))
+        inputs = self._inputs(input_ids, inputs_embeds, self.config.vocab_size)
+        padding, cache = padding_of(attention_mask, inputs.shape[1]), cache_of(past_key_values, kwargs)
+        if cache is None:
+            classes, more = self._process(classes_of, inputs, padding, kwargs)
         else:
-            lengths = padding.lengths.to(input_ids.device)
-            logits = logits_of_ids(padding.latest(self.model(padding.to_front(input_ids), lengths)))
-        if labels is None:
-            return CausalLMOutput(logits=logits)
-        if padding is not None:
-            first = padding.real.cumsum(1) <= 1  # real or padding before it
-            labels = labels.masked_fill((first | ~padding.real).to(labels.device), IGNORED_LABEL)
-        return CausalLMOutput(loss=mean_cross_entropy(logits[:, :-1], labels[:, 1:]), logits=logits)
+            classes, more = cache.layers[0].process(AnyInputs(self.model), inputs, padding), {}
+        logits = logits_of_ids(classes if padding is None else padding.repeat_latest(classes))
+        loss = None
+        if labels is not None:
+            if padding is not None:
+                first = padding.real.cumsum(1) <= 1  # real or padding before it
+                labels = labels.masked_fill((first | ~padding.real).to(labels.device), IGNORED_LABEL)
+            loss = mean_cross_entropy(logits[:, :-1], labels[:, 1:])
+        return CausalLMOutputWithPast(loss=loss, logits=logits, past_key_values=cache, **more)
 
 
 class StructattnForMaskedLM(OwnModel):
@@ -116,8 +239,9 @@ class StructattnForMaskedLM(OwnModel):
 
     def forward(
         self,
-        input_ids: Int[Tensor, "batch time"],
+        input_ids: Int[Tensor, "batch time"] | None = None,
         attention_mask: Tensor | None = None,
+        inputs_embeds: Float[Tensor, "batch time d_model"] | None = None,
         labels: Int[Tensor, "batch time"] | None = None,
         **kwargs: Any,
     ) -> MaskedLMOutput:
@@ -126,13 +250,62 @@ class StructattnForMaskedLM(OwnModel):
         Args:
             input_ids: ids.
             attention_mask: (B, T), 0 for padding, left or right.
+            inputs_embeds: in the place of ids, what ``get_input_embeddings()`` gives for them.
             labels: ids; the loss is their mean cross-entropy, without padding, ``<bos>`` and -100, in nats.
-            **kwargs: other arguments of transformers, not used.
+            **kwargs: ``output_hidden_states`` and ``output_attentions`` as for a causal model; others are not used.
         """
-        require_known(input_ids, self.config.vocab_size + 1)  # the mask is the last
-        padding = padding_of(attention_mask, input_ids.shape[1])
-        logits = logits_of_ids(process_sequences(self.model, input_ids, padding))
-        return MaskedLMOutput(loss=None if labels is None else mean_cross_entropy(logits, labels), logits=logits)
+        inputs = self._inputs(input_ids, inputs_embeds, self.config.vocab_size + 1)  # the mask is the last
+        classes, more = self._process(classes_of, inputs, padding_of(attention_mask, inputs.shape[1]), kwargs)
+        logits = logits_of_ids(classes)
+        return MaskedLMOutput(
+            loss=None if labels is None else mean_cross_entropy(logits, labels), logits=logits, **more
+        )
+
+
+class StructattnForSequenceClassification(OwnModel):
+    """A classifier of texts: W h, where h is the hidden state of the last token, of a masked model that of the first.
+
+    W is (``config.num_labels``, d), without bias.
+    """
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        output = self.model.output
+        size = self.model.embedding.table.embedding_dim if output is None else output.in_features
+        self.score = nn.Linear(size, config.num_labels, bias=False)
+        self.post_init()
+
+    def forward(
+        self,
+        input_ids: Int[Tensor, "batch time"] | None = None,
+        attention_mask: Tensor | None = None,
+        inputs_embeds: Float[Tensor, "batch time d_model"] | None = None,
+        labels: Tensor | None = None,
+        **kwargs: Any,
+    ) -> SequenceClassifierOutput:
+        """Return the logits (B, labels).
+
+        Args:
+            input_ids: ids.
+            attention_mask: (B, T), 0 for padding, left or right.
+            inputs_embeds: in the place of ids, what ``get_input_embeddings()`` gives for them.
+            labels: (B,), or of several labels a text (B, labels); numbers where ``num_labels`` is 1.
+            **kwargs: ``output_hidden_states`` and ``output_attentions`` as for a causal model; others are not used.
+        """
+        inputs = self._inputs(input_ids, inputs_embeds, self.config.vocab_size + 1)
+        padding = padding_of(attention_mask, inputs.shape[1])
+        x, more = self._process(hidden_states_of, inputs, padding, kwargs)
+        x = x if padding is None else padding.to_front(x)
+        last = x.shape[1] - 1 if padding is None else (padding.lengths.to(x.device) - 1).clamp(min=0)
+        at = 0 if isinstance(self.model, MaskedLanguageModel) else last
+        logits = self.score(x[torch.arange(len(x), device=x.device), at])
+        loss = None if labels is None else self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
+        return SequenceClassifierOutput(loss=loss, logits=logits, **more)
+
+    def _init_weights(self, module: nn.Module) -> None:
+        super()._init_weights(module)
+        if module is getattr(self, "score", None):
+            initialization.normal_(module.weight, std=0.02)
 
 
 def require_known(ids: Tensor, size: int) -> None:
@@ -158,91 +331,3 @@ def mean_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
         logits[..., CLASS_OFFSET:].flatten(0, 1).float(), classes, ignore_index=-1, reduction="sum"
     )
     return nats / (classes >= 0).sum().clamp(min=1)
-
-
-class StructattnForSeq2SeqLM(OwnModel, GenerationMixin):
-    """An encoder-decoder of any mechanism with one stream."""
-
-    config_class: Any = StructattnSeq2SeqConfig
-
-    def _build(self) -> nn.Module:
-        settings, config = self.config.model_settings(), self.config
-        if not isinstance(settings, EncoderDecoderSettings):
-            raise ValueError(f"settings are of kind {settings.kind!r}; expected encoder_decoder")
-        return build_encoder_decoder(
-            settings, VocabularySpec(config.source_vocab_size), VocabularySpec(config.vocab_size)
-        )
-
-    def get_encoder(self, *args: Any, **kwargs: Any) -> "_Encoder":
-        """Return the encoder, a function of ids and mask."""
-        return _Encoder(self.model)
-
-    def forward(
-        self,
-        input_ids: Int[Tensor, "batch source"] | None = None,
-        attention_mask: Int[Tensor, "batch source"] | None = None,
-        decoder_input_ids: Int[Tensor, "batch time"] | None = None,
-        decoder_attention_mask: Int[Tensor, "batch time"] | None = None,
-        encoder_outputs: Any = None,
-        labels: Int[Tensor, "batch time"] | None = None,
-        **kwargs: Any,
-    ) -> Seq2SeqLMOutput:
-        """Return the logits (B, T, vocabulary) of the target token after each position.
-
-        Args:
-            input_ids: source ids that end with ``<eos>``.
-            attention_mask: 0 for padding of the source, left or right.
-            decoder_input_ids: target ids that begin with ``<bos>``; None: made of ``labels``.
-            decoder_attention_mask: 0 for padding of the target, left or right; None: it can only be at the end.
-            encoder_outputs: what ``get_encoder()`` returned, in place of ``input_ids``; the mask is needed, too.
-            labels: target ids that end with ``<eos>``; the loss is their mean cross-entropy, without padding and -100,
-                in nats. Without ``decoder_input_ids`` padding may be at the left, too.
-            **kwargs: other arguments of transformers, not used.
-
-        Raises:
-            ValueError: there are neither ``decoder_input_ids`` nor ``labels``.
-        """
-        if input_ids is not None:
-            require_known(input_ids, self.config.source_vocab_size)
-        memory = (self.get_encoder()(input_ids, attention_mask) if encoder_outputs is None else encoder_outputs)[0]
-        lengths = None if attention_mask is None else attention_mask.sum(1)
-        if decoder_input_ids is not None:
-            padding = padding_of(decoder_attention_mask, decoder_input_ids.shape[1])
-            target = decoder_input_ids if padding is None else padding.to_front(decoder_input_ids)
-        elif labels is not None:
-            padding = padding_of(labels >= CLASS_OFFSET, labels.shape[1])
-            target = labels.clamp(min=PAD) if padding is None else padding.to_front(labels.clamp(min=PAD))
-            target = functional.pad(target[:, :-1], (1, 0), value=BOS)
-        else:
-            raise ValueError("expected decoder_input_ids or labels")
-        classes = self.model.logits(self.model.decoder(self.model.target(target), None, memory, lengths))
-        logits = logits_of_ids(classes if padding is None else padding.restore(classes))
-        loss = None if labels is None else mean_cross_entropy(logits, labels)
-        return Seq2SeqLMOutput(loss=loss, logits=logits, encoder_last_hidden_state=memory)
-
-
-class _Encoder(nn.Module):
-    """The encoder of a model, as ``generate`` calls it."""
-
-    main_input_name = "input_ids"
-
-    def __init__(self, model: Any) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None, **kwargs: Any) -> BaseModelOutput:
-        """Return the memory (B, S, d), padding last."""
-        padding = padding_of(attention_mask, input_ids.shape[1])
-        if padding is None:
-            return BaseModelOutput(last_hidden_state=self.model.encode(input_ids))
-        memory = self.model.encode(padding.to_front(input_ids), padding.lengths.to(input_ids.device))
-        return BaseModelOutput(last_hidden_state=memory)
-
-
-OWN_CLASSES: dict[Any, tuple[type[OwnModel], ...]] = {
-    AutoModel: (StructattnModel,),
-    AutoModelForCausalLM: (StructattnForCausalLM,),
-    AutoModelForMaskedLM: (StructattnForMaskedLM,),
-    AutoModelForSeq2SeqLM: (StructattnForSeq2SeqLM,),
-}
-"""AutoModel -> the classes that it builds."""

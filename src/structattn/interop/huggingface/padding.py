@@ -32,13 +32,23 @@ class Padding:
         """Undo ``to_front``."""
         return _in_order(x, self.order.argsort(dim=1))
 
-    def latest(self, x: Shaped[Tensor, "batch time ..."]) -> Shaped[Tensor, "batch time ..."]:
-        """Undo ``to_front``, and repeat each real position at the padding after it."""
-        return _in_order(x, (self.real.cumsum(dim=1) - 1).clamp(min=0))
+    def repeat_latest(self, x: Shaped[Tensor, "batch time ..."]) -> Shaped[Tensor, "batch time ..."]:
+        """Repeat what belongs to each real position at the padding after it."""
+        positions = torch.arange(self.real.shape[1], device=self.real.device)
+        return _in_order(x, torch.where(self.real, positions, 0).cummax(dim=1).values)
+
+    def first(self, time: int) -> "Padding | None":
+        """Return the padding among the first positions; None if there is none."""
+        return padding_of(self.real[:, :time], time)
 
 
 def _in_order(x: Tensor, order: Tensor) -> Tensor:
     return x.take_along_dim(order.to(x.device).view(*order.shape, *(1,) * (x.ndim - 2)), dim=1)
+
+
+def in_front(x: Tensor, padding: Padding | None) -> tuple[Tensor, Tensor | None]:
+    """Return ids or vectors with padding at the end, and the lengths; None: there is no padding."""
+    return (x, None) if padding is None else (padding.to_front(x), padding.lengths.to(x.device))
 
 
 def process_sequences(function: Callable[..., Any], x: Tensor, padding: Padding | None) -> Tensor:

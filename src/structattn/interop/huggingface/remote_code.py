@@ -38,6 +38,13 @@ def auto_map_of(model: PreTrainedModel, classes: Mapping[Any, tuple[type[PreTrai
     return {name: f"{_MODULE}.{each}" for name, each in {"AutoConfig": config.__name__, **found}.items()}
 
 
+def named_as_exported(stacked: type[Any], plain: type[Any]) -> type[Any]:
+    """Give a class the name by which this package's ``__getattr__`` finds it, ``Stack`` and that of the plain one."""
+    stacked.__name__ = stacked.__qualname__ = f"Stack{plain.__name__}"
+    stacked.__module__ = __package__
+    return stacked
+
+
 class InstalledCode:
     """A configuration or model that stays one of this package where a folder names it."""
 
