@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from structattn.metrics.verdicts import judge, mean_difference, share_difference
+from structattn.metrics.verdicts import judge, judge_number, mean_difference, share_difference
 
 stats = pytest.importorskip("scipy.stats", reason="scipy is not installed; pip install scipy")
 BASE = {1: 1.0, 2: 2.0, 3: 4.0, 4: 8.0, 5: 16.0}
@@ -74,3 +74,16 @@ def test_shares():
     nine = {seed: float(seed > 0) for seed in range(10)}
     assert judge(nine, 0.9, above=True, difference=share_difference).verdict == "undecided"
     assert judge({0: 1.0, 1: 1.0, 2: 1.0}, 0.0, above=True, difference=share_difference).verdict == "holds"
+
+
+@pytest.mark.parametrize(
+    ("scores", "published", "verdict"),
+    [((1.0, 1.1, 1.2, 1.3), 1.12, "holds"), ((1.0, 1.1, 1.2, 1.3), 2.0, "fails"), ((1.0,), 1.0, "undecided"),
+     ((1.0, 1.1), 1.05, "undecided"), ((1.0, 1.1, 1.2, 1.3), 1.36, "undecided"), ((0.54, 0.54, 0.54), 0.55, "fails")],
+)  # fmt: skip
+def test_a_published_number_lies_in_the_interval_or_does_not(scores, published, verdict):
+    found = judge_number(dict(enumerate(scores)), published)
+    assert found.verdict == verdict
+    assert judge_number(dict(enumerate(scores)), published, rounding=5.0).verdict in (
+        "undecided" if len(scores) < 3 else "holds",
+    )

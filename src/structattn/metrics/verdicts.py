@@ -100,8 +100,30 @@ def judge(
     for seed in dict.fromkeys((*ours, *(other if isinstance(other, Mapping) else ()))):
         rest, others = _without(ours, seed), _without(other, seed) if isinstance(other, Mapping) else other
         if not rest or others == {} or _verdict(difference(rest, others), least, above) != verdict:
-            return Judgement("undecided", found, f"{verdict} no longer without seed {seed}")
+            return Judgement("undecided", found, _one_makes(verdict, seed))
     return Judgement(verdict, found)
+
+
+def judge_number(ours: Mapping[Seed, float], published: float, rounding: float = 0.0) -> Judgement:
+    """Judge whether a published number lies in the 95 % interval of our mean.
+
+    Args:
+        ours: seed -> score, at least one.
+        published: the number as printed.
+        rounding: half a unit of its last digit, by which the interval is widened.
+    """
+    found = mean_difference(ours, published)
+    if found.limits is None:
+        return Judgement("undecided", found, "one seed")
+    verdict: Verdict = "holds" if _holds_zero(found, rounding) else "fails"
+    for seed in ours:
+        if _holds_zero(mean_difference(_without(ours, seed), published), rounding) != (verdict == "holds"):
+            return Judgement("undecided", found, _one_makes(verdict, seed))
+    return Judgement(verdict, found)
+
+
+def _holds_zero(found: Difference, rounding: float) -> bool | None:
+    return None if found.limits is None else found.limits[0] - rounding <= 0 <= found.limits[1] + rounding
 
 
 def _verdict(found: Difference, least: float, above: bool) -> Verdict:
@@ -111,7 +133,11 @@ def _verdict(found: Difference, least: float, above: bool) -> Verdict:
 
 
 def _reason(found: Difference, least: float) -> str:
-    return "one seed" if found.limits is None else f"the interval holds {least:g}"
+    return "one seed" if found.limits is None else f"the interval holds {least + 0:g}"
+
+
+def _one_makes(verdict: Verdict, seed: Hashable) -> str:
+    return f"{verdict} no longer without {f'seed {seed}' if isinstance(seed, int) else 'one trial'}"
 
 
 def _without(scores: Mapping[Seed, float], seed: Seed) -> dict[Seed, float]:

@@ -103,36 +103,36 @@ def check_claim(claim: Claim, cell: Cell, rows: Sequence[TableRow]) -> ClaimResu
     """
     versus = claim.below if claim.below is not None else claim.above
     limit = claim.at_most if claim.at_most is not None else claim.at_least
-    ours = _cell_score(claim, cell, rows)
-    bound = limit if versus is None else _cell_score(claim, {**cell, **versus}, rows)
+    row, compared = _find_row(cell, rows), None if versus is None else _find_row({**cell, **versus}, rows)
+    ours = None if row is None else row_score(row, claim)
+    bound = limit if compared is None else row_score(compared, claim)
     judgement = None
-    if ours is not None and bound is not None and claim.statistic not in ("mean", "share"):
+    if row is None or ours is None or bound is None or (versus is not None and compared is None):
+        pass
+    elif claim.statistic not in ("mean", "share"):
         judgement = Judgement("undecided", Difference(ours - bound, None), "one number")
-    elif ours is not None and bound is not None:
-        other = bound if versus is None else _by_seed(claim, {**cell, **versus}, rows)
+    else:
+        other = bound if compared is None else scores_by_seed(claim, compared)
         above = claim.at_least is not None or claim.above is not None
         difference = share_difference if claim.statistic == "share" else mean_difference
-        judgement = judge(_by_seed(claim, cell, rows), other, above=above, margin=claim.margin, difference=difference)
+        judgement = judge(scores_by_seed(claim, row), other, above=above, margin=claim.margin, difference=difference)
     return ClaimResult(claim.description, cell, ours, bound, judgement)
 
 
-def _by_seed(score: ScoreName, cell: Cell, rows: Sequence[TableRow]) -> dict[Hashable, float]:
-    """Return the scores of a cell by seed, of shares 1 or 0; those with unknown seeds have keys of their own."""
-    row = _find_row(cell, rows)
-    spread = None if row is None else score_statistics(row, score)
-    if row is None or spread is None:
+def scores_by_seed(score: ScoreName, row: TableRow) -> dict[Hashable, float]:
+    """Return the scores of a cell's trials by seed, of shares 1 or 0; empty if no trial has that score.
+
+    Those with unknown seeds have keys of their own.
+    """
+    spread = score_statistics(row, score)
+    if spread is None:
         return {}
-    unknown = [(*cell.values(), place) for place in range(spread.count)]
+    unknown = [(*row.cell.values(), place) for place in range(spread.count)]
     by_seed = dict[Hashable, float](zip(row.seeds.get(score.split) or unknown, spread.numbers, strict=True))
     if score.within is None:
         return by_seed
     found: dict[Hashable, float] = {seed: float(number <= score.within) for seed, number in by_seed.items()}
-    return found | {(*cell.values(), "missing", place): 0.0 for place in range(row.trials - spread.count)}
-
-
-def _cell_score(score: ScoreName, cell: Mapping[str, str], rows: Sequence[TableRow]) -> float | None:
-    row = _find_row(cell, rows)
-    return None if row is None else row_score(row, score)
+    return found | {(*row.cell.values(), "missing", place): 0.0 for place in range(row.trials - spread.count)}
 
 
 def _find_row(cell: Mapping[str, str], rows: Sequence[TableRow]) -> TableRow | None:
