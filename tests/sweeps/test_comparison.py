@@ -123,39 +123,61 @@ def test_claims_are_checked_for_every_matching_cell(expectations):
         claims=[
             {"description": "small", "cell": {"model": ["Tf", "Tf+Sup"], "language": "w#w^R"}, "at_most": 0.1},
             {"description": "better", "cell": {"model": "Tf+Sup"}, "below": {"model": "Tf"}},
-            {"description": "right", "cell": TF, "score": "test.accuracy", "statistic": "max", "at_least": 0.9},
+            {"description": "right", "cell": TF, "score": "test.accuracy", "at_least": 0.8},
         ]
     )
-    rows = [row(TF, (0.2, 0.3), (0.85, 0.9)), row(SUP, (0.1, 0.4)), row(DYCK, (0.1,))]
+    rows = [row(TF, (0.2, 0.205, 0.21), (0.85, 0.86, 0.87)), row(SUP, (0.1, 0.106, 0.11)), row(DYCK, (0.1,))]
     cells = [TF, SUP, DYCK, {**DYCK, "model": "Tf+Sup"}]
     found = [
-        (v.description, v.cell["language"], v.ours, v.bound, v.holds) for v in check_claims(sweep.claims, cells, rows)
+        (v.description, v.cell["language"], v.ours, v.bound, v.judgement and v.judgement.verdict)
+        for v in check_claims(sweep.claims, cells, rows)
     ]
     assert found == [
-        ("small", "w#w^R", 0.2, 0.1, False),
-        ("small", "w#w^R", 0.1, 0.1, True),
-        ("better", "w#w^R", 0.1, 0.2, True),
+        ("small", "w#w^R", pytest.approx(0.205), 0.1, "fails"),
+        ("small", "w#w^R", pytest.approx(0.316 / 3), 0.1, "undecided"),
+        ("better", "w#w^R", pytest.approx(0.316 / 3), pytest.approx(0.205), "holds"),
         ("better", "Dyck", None, 0.1, None),
-        ("right", "w#w^R", 0.9, 0.9, True),
+        ("right", "w#w^R", pytest.approx(0.86), 0.8, "undecided"),  # without seed 3: 0.855 ± 0.064
     ]
+
+
+@pytest.mark.parametrize(("seeds", "verdict"), [((1, 2, 3, 4), "holds"), ((5, 6, 7, 8), "undecided")])
+def test_shared_seeds_are_compared_in_pairs(expectations, seeds, verdict):
+    sweep = expectations(claims=[{"description": "better", "cell": SUP, "below": {"model": "Tf"}}])
+    first = replace(row(TF, (1.0, 2.0, 3.0, 4.0)), seeds={"validation": (1, 2, 3, 4)})
+    second = replace(row(SUP, (0.9, 1.89, 2.91, 3.9)), seeds={"validation": seeds})
+    (found,) = check_claims(sweep.claims, [SUP], [first, second])
+    assert (found.judgement.verdict, found.judgement.difference.pairs) == (verdict, 4 if verdict == "holds" else 0)
+    assert found.judgement.difference.value == pytest.approx(-0.1)
 
 
 @pytest.mark.parametrize(
-    ("relation", "margin", "holds"),
-    [("below", 0.2, False), ("below", 0.1, True), ("below", -0.1, True), ("above", 0.0, False), ("above", -0.1, False),
-     ("above", -0.2, True)],
+    ("relation", "margin", "verdict"),
+    [("below", 0.2, "fails"), ("below", 0.1, "holds"), ("below", -0.1, "holds"), ("above", 0.0, "fails"),
+     ("above", -0.1, "fails"), ("above", -0.2, "holds")],
 )  # fmt: skip
-def test_claims_can_have_a_margin(expectations, relation, margin, holds):
+def test_claims_can_have_a_margin(expectations, relation, margin, verdict):
     claim = {"description": "c", "cell": SUP, relation: {"model": "Tf"}, "margin": margin}
-    (result,) = check_claims(expectations(claims=[claim]).claims, [SUP], [row(TF, (0.65,)), row(SUP, (0.5,))])
-    assert (result.ours, result.bound, result.holds) == (0.5, 0.65, holds)
+    rows = [row(TF, (0.65, 0.65, 0.65)), row(SUP, (0.5, 0.5, 0.5))]
+    (result,) = check_claims(expectations(claims=[claim]).claims, [SUP], rows)
+    assert (result.ours, result.bound, result.judgement.verdict) == (0.5, 0.65, verdict)
 
 
 def test_claims_on_types_of_errors_whose_names_have_dots(expectations):
     claim = {"description": "c", "cell": SUP, "score": "contrastive.np_agreement.mt", "at_least": 0.5}
-    found = replace(row(SUP, (0.5,)), splits={"contrastive": {"np_agreement.mt": 0.6, "np_agreement": 0.4}})
+    scores = {"np_agreement.mt": sample_statistics([0.6, 0.6, 0.6]), "np_agreement": sample_statistics([0.4])}
+    found = replace(row(SUP, (0.5,)), over_trials={"contrastive": scores})
     (result,) = check_claims(expectations(claims=[claim]).claims, [SUP], [found])
-    assert (result.ours, result.holds) == (0.6, True)
+    assert (result.ours, result.judgement.verdict) == (pytest.approx(0.6), "holds")
+
+
+@pytest.mark.parametrize("statistic", ["selected", "min", "max"])
+def test_one_number_decides_no_claim(expectations, statistic):
+    claim = {"description": "c", "cell": SUP, "below": {"model": "Tf"}, "statistic": statistic}
+    rows = [row(TF, (2.0, 2.1, 2.2)), row(SUP, (1.0, 1.1, 1.2))]
+    (result,) = check_claims(expectations(claims=[claim]).claims, [SUP], rows)
+    assert (result.judgement.verdict, result.judgement.reason) == ("undecided", "one number")
+    assert result.judgement.difference.value == pytest.approx(-1.0)
 
 
 def test_failed_trials_are_not_among_a_share(expectations):
@@ -164,7 +186,7 @@ def test_failed_trials_are_not_among_a_share(expectations):
     )
     found = replace(row(SUP, (0.1, 0.15, 0.3)), trials=5)
     (result,) = check_claims(sweep.claims, [SUP], [found])
-    assert (result.ours, result.holds) == (0.4, False)
+    assert (result.ours, result.judgement.verdict) == (0.4, "undecided")
     assert (found.ended, replace(found, trials=3).ended) == ("3 of 5", "3")
 
 
@@ -172,9 +194,10 @@ def test_share_of_trials_has_an_interval(expectations):
     claim = {"description": "found", "cell": SUP, "statistic": "share", "within": 0.2, "at_least": 0.5}
     sweep = expectations(claims=[claim, {**claim, "score": "test.accuracy"}])
     found, missing = check_claims(sweep.claims, [SUP], [row(SUP, (0.1, 0.2, 0.3, 0.15))])
-    assert (found.ours, found.bound, found.holds) == (0.75, 0.5, True)
-    assert found.interval == pytest.approx((0.30064, 0.95441), abs=1e-5)  # 0.62753 ∓ 0.32689, by hand
-    assert (missing.ours, missing.holds, missing.interval) == (None, None, None)
+    assert (found.ours, found.bound, found.judgement.reason) == (0.75, 0.5, "the interval holds 0")
+    limits = found.judgement.difference.limits
+    assert limits == pytest.approx((0.30064 - 0.5, 0.95441 - 0.5), abs=1e-5)  # 0.62753 ∓ 0.32689, by hand
+    assert (missing.ours, missing.judgement) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -230,13 +253,20 @@ def test_the_command_prints_and_writes_the_results(tree, tmp_path, write_log):
     kept = tmp_path / "kept.json"
     shown = CliRunner().invoke(app, ["report", str(tmp_path / "out"), "--recipe", str(recipe), "-o", str(kept)])
     assert shown.exit_code == 0, shown.output
-    for words in ("Table 7", "inside", "close to the bound", "holds", "2 of 8 trials", "different configuration (1)"):
+    for words in (
+        "Table 7",
+        "inside",
+        "close to the bound",
+        "undecided",
+        "2 of 8 trials",
+        "different configuration (1)",
+    ):
         assert words in shown.output
     found = json.loads(kept.read_text())
     assert "different configuration (1): published in base 3" in shown.output
     assert found["comparisons"][0]["ours"] == pytest.approx(0.55)
     assert [each["differences"] for each in found["comparisons"]] == [[], ["published in base 3"]]
-    assert found["claims"][0]["holds"] is True
+    assert found["claims"][0]["judgement"]["verdict"] == "undecided"  # two seeds
     assert [run["seed"] for run in found["runs"]] == [1, 2]
     assert SweepSettings.model_validate(found["settings"]) == SweepSettings.model_validate(
         {key: value for key, value in tree.items() if key not in ("published", "claims")}

@@ -187,18 +187,13 @@ def print_claims(claims: Sequence[ClaimResult]) -> None:
     if not claims:
         return
     table = Table("claim", *claims[0].cell, title="Claims", title_justify="left")
-    for heading in ("ours", "compared with", ""):
+    for heading in ("ours", "compared with", "difference (95 %)", ""):
         table.add_column(heading, justify="right")
     for claim in claims:
-        holds = {True: "holds", False: "FAILS", None: "—"}[claim.holds]
         cell = (literal(name) for name in claim.cell.values())
-        table.add_row(literal(claim.description), *cell, _claimed(claim), _short(claim.bound), holds)
+        judged = ("—", "—") if claim.judgement is None else claim.judgement.texts
+        table.add_row(literal(claim.description), *cell, _short(claim.ours), _short(claim.bound), *judged)
     print_table(table)
-
-
-def _claimed(claim: ClaimResult) -> str:
-    ours = _short(claim.ours)
-    return ours if claim.interval is None else f"{ours} ({' to '.join(map(_short, claim.interval))})"
 
 
 def _short(value: float | None) -> str:

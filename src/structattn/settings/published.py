@@ -185,6 +185,11 @@ Figure = Annotated[Curves | Dependencies | StackMaps | Locality | DifferencesByB
 class Claim(ScoreName):
     """Expected relation between a score of each matching cell and a constant or the score of another cell."""
 
+    statistic: Literal["selected", "mean", "min", "max", "share"] = Field(
+        default="mean",
+        description="mean of all trials of the cell, judged over their seeds; share: share of the trials whose score "
+        "is at most `within`; the others are one number, of which no claim can be judged",
+    )
     description: str = Field(description="the claim in words")
     cell: CellPattern = Field(
         default={}, description="axis -> value or list of values; the claim is checked for all matching cells"

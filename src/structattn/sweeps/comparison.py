@@ -2,11 +2,12 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
 from structattn.metrics.statistics import Proportion, SampleStatistics, wilson_interval
+from structattn.metrics.verdicts import Difference, Judgement, judge, mean_difference, share_difference
 from structattn.settings.published import Claim, PublishedTable, PublishedValue, ScoreName
 from structattn.settings.sweep import SweepSettings, matches
 from structattn.sweeps.table import TableRow
@@ -43,23 +44,21 @@ class PublishedComparison:
 
 @dataclass(frozen=True)
 class ClaimResult:
-    """Whether a claim holds for a cell of the grid.
+    """What the trials of a cell of the grid say of a claim.
 
     Args:
         description: the claim in words.
         cell: the grid cell.
         ours: the number of the cell; None if missing.
         bound: the number that it is compared with, a constant or that of another cell; None if missing.
-        holds: whether the claim holds; None if one of the two numbers is missing.
-        interval: 95 % Wilson interval of a share of trials; None for other numbers.
+        judgement: whether the claim holds over seeds; None if one of the two numbers is missing.
     """
 
     description: str
     cell: Cell
     ours: float | None
     bound: float | None
-    holds: bool | None
-    interval: tuple[float, float] | None = None
+    judgement: Judgement | None
 
 
 def compare_with_published(sweep: SweepSettings, rows: Sequence[TableRow]) -> list[PublishedComparison]:
@@ -93,26 +92,47 @@ def _comparison(
 
 def check_claims(claims: Sequence[Claim], cells: Sequence[Cell], rows: Sequence[TableRow]) -> list[ClaimResult]:
     """Check every claim on every grid cell that its pattern matches."""
-    return [_verdict(claim, cell, rows) for claim in claims for cell in cells if matches(cell, claim.cell)]
+    return [check_claim(claim, cell, rows) for claim in claims for cell in cells if matches(cell, claim.cell)]
 
 
-def _verdict(claim: Claim, cell: Cell, rows: Sequence[TableRow]) -> ClaimResult:
-    """Check a claim on one cell."""
-    ours = _cell_score(claim, cell, rows)
-    other = claim.below if claim.below is not None else claim.above
+def check_claim(claim: Claim, cell: Cell, rows: Sequence[TableRow]) -> ClaimResult:
+    """Check a claim on one cell.
+
+    Means and shares are judged over the seeds of the trials; the best, least or greatest of them is one number, which
+    has no interval.
+    """
+    versus = claim.below if claim.below is not None else claim.above
     limit = claim.at_most if claim.at_most is not None else claim.at_least
-    bound = limit if other is None else _cell_score(claim, {**cell, **other}, rows)
-    holds = None
-    if ours is not None and bound is not None:
-        upper = claim.at_most is not None or claim.below is not None
-        met = ours < bound - claim.margin if upper else ours > bound + claim.margin
-        holds = met or (other is None and ours == bound)
-    return ClaimResult(claim.description, cell, ours, bound, holds, _interval(claim, cell, rows))
+    row, compared = _find_row(cell, rows), None if versus is None else _find_row({**cell, **versus}, rows)
+    ours = None if row is None else row_score(row, claim)
+    bound = limit if compared is None else row_score(compared, claim)
+    judgement = None
+    if row is None or ours is None or bound is None or (versus is not None and compared is None):
+        pass
+    elif claim.statistic not in ("mean", "share"):
+        judgement = Judgement("undecided", Difference(ours - bound, None), "one number")
+    else:
+        other = bound if compared is None else scores_by_seed(claim, compared)
+        above = claim.at_least is not None or claim.above is not None
+        difference = share_difference if claim.statistic == "share" else mean_difference
+        judgement = judge(scores_by_seed(claim, row), other, above=above, margin=claim.margin, difference=difference)
+    return ClaimResult(claim.description, cell, ours, bound, judgement)
 
 
-def _cell_score(score: ScoreName, cell: Mapping[str, str], rows: Sequence[TableRow]) -> float | None:
-    row = _find_row(cell, rows)
-    return None if row is None else row_score(row, score)
+def scores_by_seed(score: ScoreName, row: TableRow) -> dict[Hashable, float]:
+    """Return the scores of a cell's trials by seed, of shares 1 or 0; empty if no trial has that score.
+
+    Those with unknown seeds have keys of their own.
+    """
+    spread = score_statistics(row, score)
+    if spread is None:
+        return {}
+    unknown = [(*row.cell.values(), place) for place in range(spread.count)]
+    by_seed = dict[Hashable, float](zip(row.seeds.get(score.split) or unknown, spread.numbers, strict=True))
+    if score.within is None:
+        return by_seed
+    found: dict[Hashable, float] = {seed: float(number <= score.within) for seed, number in by_seed.items()}
+    return found | {(*row.cell.values(), "missing", place): 0.0 for place in range(row.trials - spread.count)}
 
 
 def _find_row(cell: Mapping[str, str], rows: Sequence[TableRow]) -> TableRow | None:
@@ -143,12 +163,6 @@ def _share(row: TableRow, score: ScoreName) -> Proportion | None:
         return None
     missing = max(0, row.trials - spread.count)
     return wilson_interval([number <= score.within for number in spread.numbers] + [False] * missing)
-
-
-def _interval(claim: Claim, cell: Cell, rows: Sequence[TableRow]) -> tuple[float, float] | None:
-    row = _find_row(cell, rows)
-    share = None if row is None else _share(row, claim)
-    return None if share is None else (share.lower, share.upper)
 
 
 def score_statistics(row: TableRow, score: ScoreName) -> SampleStatistics | None:

@@ -206,18 +206,13 @@ def _comparisons(comparisons: Sequence[PublishedComparison]) -> Markup:
 def _claims(claims: Sequence[ClaimResult]) -> Markup:
     if not claims:
         return Markup("")
-    headings = ["claim", _cell_heading(claims[0].cell), "ours", "compared with", "it"]
+    headings = ["claim", _cell_heading(claims[0].cell), "ours", "compared with", "difference", "it"]
     rows = []
     for each in claims:
-        texts = (", ".join(each.cell.values()), _with_interval(each), _number(each.bound))
-        verdict = {True: "holds", False: "fails", None: MISSING}[each.holds]
-        rows.append([tag("th", each.description, scope="row"), *map(_right, (*texts, verdict))])
+        difference, verdict = (MISSING, MISSING) if each.judgement is None else each.judgement.texts
+        texts = (", ".join(each.cell.values()), _number(each.ours), _number(each.bound), difference, verdict)
+        rows.append([tag("th", each.description, scope="row"), *map(_right, texts)])
     return tag("section", tag("h2", "Claims"), stacked_table(headings, rows))
-
-
-def _with_interval(claim: ClaimResult) -> str:
-    ours = _number(claim.ours)
-    return ours if claim.interval is None else f"{ours} ({' to '.join(map(_number, claim.interval))})"
 
 
 def _cell_heading(cell: Mapping[str, str]) -> str:

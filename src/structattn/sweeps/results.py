@@ -25,7 +25,7 @@ class SweepResults:
         rows: one for each cell with a trial that has ended.
         signatures: the sacrebleu signatures of translation scores.
         comparisons: our results compared with published numbers.
-        claims: whether each claim holds for each cell.
+        claims: what the trials say of each claim, for each cell.
         runs: the folder of the run folders.
     """
 

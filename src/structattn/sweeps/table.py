@@ -1,7 +1,7 @@
 """The results table of a sweep: the best trial of each cell, and statistics over all its trials."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
@@ -125,6 +125,8 @@ class TableRow:
         over_trials: split -> score name -> statistics over the trials that were evaluated on the split.
         savings: what successive halving gave to each trial, and what it saved; None without halving.
         trials: the number of trials, those included that failed or have not ended; 0: as many as have ended.
+        seeds: split, or ``validation`` -> the seeds behind the numbers of its statistics, in their order; a split that
+            is missing: not known.
     """
 
     cell: Cell
@@ -136,6 +138,7 @@ class TableRow:
     over_trials: dict[str, dict[str, SampleStatistics]]
     savings: Savings | None = None
     trials: int = 0
+    seeds: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def ended(self) -> str:
@@ -191,6 +194,8 @@ def _row(
         }
         for result in all_of_cell
     }
+    seeds = {result.trial.name: result.trial.settings.seed for result in all_of_cell}
+    splits = dict.fromkeys(split for of_trial in scores.values() for split in of_trial)
     return TableRow(
         cell=chosen.trial.cell,
         best=chosen.score,
@@ -201,6 +206,8 @@ def _row(
         over_trials=_over_trials(list(scores.values())),
         savings=savings(bracket, all_of_cell) if bracket is not None and bracket.rungs else None,
         trials=0 if bracket is None else len(bracket.trials),
+        seeds={"validation": tuple(seeds.values())}
+        | {split: tuple(seeds[name] for name, of_trial in scores.items() if split in of_trial) for split in splits},
     )
 
 

@@ -1,0 +1,153 @@
+"""Figures of the pages of results: published numbers and ours as pairs of points, and scores by length."""
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from findings import Number, Row, Table
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from stored import stored
+
+from structattn.metrics.statistics import critical_value
+from structattn.report.figure import figure_style, new_figure
+from structattn.report.style import INK, MUTED, line_style
+
+PUBLISHED, OURS = MUTED, line_style(0).color
+MODELS = {"Tf": 0, "Tf+Sup": 1, "Tf+Nd": 2, "LSTM": 3, "LSTM+Sup": 4, "LSTM+Nd": 5} | {
+    "Tf+stack": 1,
+    "RNN": 3,
+    "stack-RNN": 4,
+}
+"""The style of a model, the same in all figures."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A published number and ours, with half the widths of their 95 % intervals."""
+
+    label: str
+    published: Number
+    ours: Number
+
+
+def pairs(rows: Sequence[Row]) -> list[Pair]:
+    """Return the published numbers of a table that have one of ours, each once."""
+    found: dict[str, Pair] = {}
+    sources = dict.fromkeys(row.finding.results for row in rows if row.ours)
+    for row in rows:
+        source = f" [{Path(row.finding.results).name}]" if row.finding.results and len(sources) > 1 else ""
+        published = row.finding.published
+        for place, (value, ours) in enumerate(zip(published.values, row.ours, strict=False)):
+            label = row.labels[place] + source
+            interval = None
+            if place < len(published.deviations):
+                error = published.deviations[place] / math.sqrt(published.seeds)
+                interval = critical_value(published.seeds) * error
+            found.setdefault(label, Pair(label, Number(value, interval), ours))
+    return list(found.values())
+
+
+def draw_pairs(found: Sequence[Pair], about: str) -> Figure:
+    """Draw a line for each pair: a hollow point for the published number, a filled one for ours."""
+    figure = new_figure(6.5, 0.9 + 0.32 * len(found))
+    axes = figure.subplots()
+    for place, pair in enumerate(found):
+        for number, color, face, shift in (
+            (pair.published, PUBLISHED, "none", -0.13),
+            (pair.ours, OURS, OURS, 0.13),
+        ):
+            axes.errorbar(
+                number.value, place + shift, xerr=number.interval, fmt="o", color=color, markerfacecolor=face, capsize=2
+            )
+    axes.set_yticks(range(len(found)), [pair.label for pair in found])
+    axes.set_ylim(len(found) - 0.5, -0.5)
+    axes.set_xlabel(about)
+    handles = [
+        Line2D([], [], marker="o", linestyle="none", color=PUBLISHED, markerfacecolor="none"),
+        Line2D([], [], marker="o", linestyle="none", color=OURS),
+    ]
+    figure.legend(handles, ["published", "ours"], loc="outside upper left", ncols=2)
+    return figure
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A score by length, of the trial of a cell that was selected by validation."""
+
+    panel: str
+    model: str
+    lengths: list[int]
+    scores: list[float]
+
+
+def curves(name: str) -> tuple[list[Curve], str, int]:
+    """Return the curves of stored results, the score, and the longest training length; no curves without lengths."""
+    found, score, longest = [], "", 0
+    for trial in stored(name).trials:
+        test = trial["scores"].get("test")
+        row = stored(name).row(trial["cell"])
+        if row is None or row.selected != trial["trial"] or not test or len(test["by_length"]) < 2:
+            continue
+        if "train_lengths" not in test["data"]:
+            continue
+        longest = test["data"]["train_lengths"][1]
+        score = "accuracy" if test["accuracy"] is not None else "cross_entropy_difference"
+        cell: dict[str, Any] = dict(trial["cell"])
+        model = cell.pop("model")
+        by_length = test["by_length"]
+        lengths = [each["length"] for each in by_length]
+        found.append(Curve(", ".join(cell.values()), model, lengths, [each[score] for each in by_length]))
+    return found, score, longest
+
+
+def draw_curves(found: Sequence[Curve], score: str, longest: int) -> Figure:
+    """Draw a panel for each language or task, with a line at the longest training length."""
+    panels = list(dict.fromkeys(curve.panel for curve in found))
+    columns = 3 if max(map(len, panels)) < 20 else 2
+    rows = -(-len(panels) // columns)
+    figure = new_figure(6.5, 0.6 + 1.7 * rows)
+    grid = [*figure.subplots(rows, min(columns, len(panels)), squeeze=False, sharex=True).flat]
+    handles: dict[str, Line2D] = {}
+    for axes, panel in zip(grid, panels, strict=False):
+        for curve in (each for each in found if each.panel == panel):
+            style = line_style(MODELS[curve.model])
+            (handles[curve.model],) = axes.plot(curve.lengths, curve.scores, color=style.color, linestyle=style.dash)
+        axes.axvline(longest, color=INK, linewidth=0.8, linestyle=(0, (2, 2)))
+        axes.set_title(panel)
+    for axes in grid[len(panels) :]:
+        axes.set_visible(False)
+    figure.supylabel("nats per symbol above the bound" if score != "accuracy" else score, fontsize=9, color=MUTED)
+    figure.supxlabel(f"length; the line is at {longest}, the longest of training", fontsize=9, color=MUTED)
+    figure.legend(handles.values(), handles.keys(), loc="outside upper left", ncols=6)
+    return figure
+
+
+def write_figures(table: Table, rows: Sequence[Row], folder: Path, stem: str) -> list[tuple[str, str]]:
+    """Write the figures of a table as SVG; return their names and captions."""
+    drawn = []
+    title = table.name[0].upper() + table.name[1:]
+    names = dict.fromkeys(row.finding.results for row in rows if row.finding.results)
+    with figure_style(stem):
+        mpl.rcParams["font.sans-serif"] = ["DejaVu Sans"]  # the same on every machine
+        if found := pairs(rows):
+            caption = (
+                f"{table.name}, {table.about}: published (hollow) and ours, with 95 % intervals where there are seeds."
+            )
+            drawn.append((f"{stem}.svg", caption, draw_pairs(found, table.about)))
+        for name in names:
+            lines, score, longest = curves(name)
+            if lines:
+                caption = f"{title} by length: the selected trials of {name}."
+                drawn.append((f"{stem}-{Path(name).name}-by-length.svg", caption, draw_curves(lines, score, longest)))
+        for file, _, figure in drawn:
+            drawing = StringIO()
+            figure.savefig(drawing, format="svg", metadata={"Date": None})
+            shortened = re.sub(r"([.][0-9]{2})[0-9]+", r"\1", drawing.getvalue())  # hundredths of a point are enough
+            (folder / file).write_text(shortened, encoding="utf-8")
+    return [(file, caption) for file, caption, _ in drawn]

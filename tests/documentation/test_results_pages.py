@@ -1,0 +1,143 @@
+"""The pages of results are those of the stored files, and their verdicts those of the scores."""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from structattn.settings.sweep import SweepSettings
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "results"))
+
+import findings  # noqa: E402
+import regression  # noqa: E402
+import sections  # noqa: E402
+import write_page  # noqa: E402
+from stored import HERE, Stored, setting_changes, stored  # noqa: E402
+
+NAMES = sorted(path.relative_to(HERE).with_suffix("").as_posix() for path in HERE.glob("*/*.json"))
+EARLIER = {  # the recipe has changed since; the sections say what
+    "deterministic_context_free/autoregressive",
+    "deterministic_context_free/small",
+    "discrete_transformer/translation_small",
+    "hard_coded_attention/table_2_small",
+    "stack_translation/small",
+}
+
+
+@pytest.fixture(scope="module")
+def verdicts():
+    return [row for tables in write_page.verdicts().values() for rows in tables.values() for row in rows]
+
+
+def test_the_pages_are_those_of_the_stored_results(tmp_path):
+    pages = write_page.pages(tmp_path)
+    for path, text in pages.items():
+        assert path.read_text(encoding="utf-8") == text, f"{path.name}: run `python results/write_page.py`"
+    written = {path.name for path in write_page.PAGES.iterdir()}
+    assert written == {path.name for path in tmp_path.iterdir()} | {path.name for path in pages} - {"results.md"}
+    linked = {name for text in pages.values() for name in re.findall(r"\]\(([\w-]+\.svg)\)", text)}
+    assert linked == {name for name in written if name.endswith(".svg")}
+    assert sorted(name for name in NAMES if f"{name}.json" not in "".join(pages.values())) == []
+
+
+def test_the_first_page_is_short():
+    assert len((ROOT / "docs" / "results.md").read_text(encoding="utf-8").splitlines()) <= 150
+
+
+def test_verdicts_follow_from_intervals(verdicts):
+    assert {row.verdict for row in verdicts} <= set(findings.VERDICTS)
+    for row in verdicts:
+        limits = re.search(r"\((\S+) to (\S+)\)", row.difference)
+        if row.verdict in (findings.AGREES, findings.DISAGREES) and row.finding.claim is not None:
+            low, high = map(float, limits.groups())
+            margin, above = row.finding.claim.margin / row.finding.unit, row.finding.claim.above is not None
+            side = low > margin if above else high < -margin
+            assert side == (row.verdict == findings.AGREES)
+        elif row.verdict not in (findings.AGREES, findings.DISAGREES):
+            assert row.why, f"{row.finding.finding}: no reason"
+
+
+def test_a_finding_cannot_state_its_verdict():
+    with pytest.raises(ValueError, match="verdict"):
+        findings.Finding.model_validate({"finding": "x", "verdict": "agrees"})
+
+
+def test_a_verdict_is_that_of_the_lines_of_the_trials(verdicts):
+    stats = pytest.importorskip("scipy.stats", reason="scipy is not installed; pip install scipy")
+    path = HERE / "stack_pointer_text/small.trials.jsonl"
+    scores = {"stack": {}, "vanilla": {}}
+    for line in map(json.loads, path.read_text(encoding="utf-8").splitlines()):
+        if line["cell"]["form"] == "MLM":
+            scores[line["cell"]["model"]][line["seed"]] = line["scores"]["test"]["perplexity"]
+    differences = [scores["stack"][seed] - scores["vanilla"][seed] for seed in (1, 2, 3)]
+    low, high = stats.ttest_1samp(differences, 0).confidence_interval(0.95)
+    (row,) = (row for row in verdicts if row.finding.finding == "stacks help masked models (WikiText-2)")
+    assert row.difference == f"{np.mean(differences):+.3g} ({low:.3g} to {high:.3g})"
+    assert (row.verdict, high < 0) == (findings.AGREES, True)
+
+
+def test_a_model_that_has_not_learned_its_task_decides_nothing(verdicts):
+    (row,) = (row for row in verdicts if row.finding.finding.startswith("LSTM+Nd with the reading"))
+    assert row.verdict == findings.NOT_HERE
+    assert "LSTM has 3.3e-05 in test.full_match" in row.why
+
+
+def test_lengths_beyond_training_are_apart():
+    """Weighted by symbols, with those that end strings."""
+    trial = {
+        "cell": {"model": "Tf"}, "seed": 3,
+        "scores": {"test": {"cross_entropy_difference": 0.5, "data": {"train_lengths": [40, 80]}, "by_length": [
+            {"length": length, "num_sequences": n, "cross_entropy_difference": score}
+            for length, n, score in ((80, 9, 0.1), (81, 1, 0.2), (99, 2, 0.5))
+        ]}},
+    }  # fmt: skip
+    results = Stored("none", {})
+    results.__dict__["trials"] = [trial]
+    assert findings.longer(results, {"model": "Tf"}) == {3: pytest.approx((82 * 0.2 + 200 * 0.5) / 282)}
+    trial["scores"]["test"]["data"]["train_lengths"] = [40, 100]
+    assert findings.longer(results, {"model": "Tf"}) == {}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_section_shows_a_command_only_if_it_gives_the_settings_of_the_results(name):
+    results = stored(name)
+    assert bool(results.changes) == (name in EARLIER)
+    assert (f"`{results.content['command']}`" in sections.section(name)) == (name not in EARLIER)
+    for change in results.changes:
+        assert change in sections.section(name)
+
+
+def test_other_settings_of_a_recipe_are_found():
+    content = stored("stack_pointer_text/small").content["settings"]
+    same = SweepSettings.model_validate(content)
+    cells = [row.cell for row in stored("stack_pointer_text/small").rows]
+    assert setting_changes(same, same, cells) == []
+    other = SweepSettings.model_validate(
+        {**content, "seed": 7, "base": {**content["base"], "task": "language_modeling"}}
+    )
+    assert "seed was 1 and is now 7" in setting_changes(same, other, cells)
+    assert "task was 'masked_language_modeling' and is now 'language_modeling'" in setting_changes(same, other, cells)
+    missing = [{**cells[0], "model": "other"}]
+    assert setting_changes(same, same, missing) == ["MLM other is no cell of the recipe now"]
+
+
+def test_differences_with_covariates():
+    """Scores that follow from model, rate and batch alone are explained without rest."""
+    trials, random = [], np.random.default_rng(0)
+    for model, shift in (("Tf", 0.0), ("Tf+Nd", -0.25)):
+        for rate, batch in random.uniform(0.1, 1.0, (4, 2)):
+            score = 4 + shift + 0.5 * np.log(rate) - 0.1 * np.log(batch)
+            sampled = {regression.RATE: rate, regression.BATCH: batch}
+            end = {"best_cross_entropy": score, "reason": "epochs"}
+            trials.append({"cell": {"data": "GUM", "model": model}, "sampled": sampled, "end": end})
+    results = Stored("none", {})
+    results.__dict__["trials"] = trials
+    assert "log rate and log batch: Tf+Nd -0.250 ± 0.000" in regression.covariates(results)
+    assert "8 of 8 trials ended at the cap of epochs" in regression.covariates(results)
+    del trials[0]["sampled"][regression.RATE]
+    assert regression.covariates(results) == ""
