@@ -246,7 +246,12 @@ def test_other_paths_and_methods(client):
 @pytest.fixture(scope="module")
 def served(run_dir):
     """The link and process of `structattn explore --serve`, which SIGTERM ends, and which waits little for headers."""
-    program = "from structattn.explorer import server; server.HEADER_SECONDS = 1; from structattn.cli.main import main; main()"
+    program = (
+        "from structattn.explorer import server\n"
+        "from structattn.cli.main import main\n"
+        "server.HEADER_SECONDS = 1\n"
+        "main()"
+    )
     words = [sys.executable, "-c", program, "explore", run_dir("formal language"), "--text", "()", "--serve"]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     link = process.stdout.readline().strip()
