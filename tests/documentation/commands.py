@@ -17,7 +17,7 @@ from pathlib import Path
 SMALL = {
     "formal-language": ["--train", "50", "--valid", "9", "--test-per-length", "1"],
     "transduction": ["--test-lengths", "41", "43", "--valid-per-length", "1", "--test-per-length", "1"],
-    "transformation": ["--train", "200", "--valid", "9", "--test", "9", "--gen", "9"],
+    "transformation": ["--train", "200", "--valid", "3", "--test", "3", "--gen", "3"],
 }
 PROGRAM = """#!/usr/bin/env python3
 import json, os, socket, sys

@@ -243,20 +243,26 @@ def test_other_paths_and_methods(client):
     assert app.options("/record", headers={"host": HOST}).status_code == 403
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def served(run_dir):
-    """The link and process of `structattn explore --serve`."""
-    program = "from structattn.cli.main import main; main()"
+    """The link and process of `structattn explore --serve`, which SIGTERM ends, and which waits little for headers."""
+    program = (
+        "from structattn.explorer import server\n"
+        "from structattn.cli.main import main\n"
+        "server.HEADER_SECONDS = 1\n"
+        "main()"
+    )
     words = [sys.executable, "-c", program, "explore", run_dir("formal language"), "--text", "()", "--serve"]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     link = process.stdout.readline().strip()
     yield link, process
-    process.kill()
+    process.terminate()
     process.communicate()
+    assert process.returncode == 0
 
 
-def test_the_command_serves_on_this_computer_only_until_it_is_stopped(served):
-    link, process = served
+def test_the_command_serves_on_this_computer_only(served):
+    link, _ = served
     host, port, token = re.fullmatch(r"http://(127\.0\.0\.1):(\d+)/\?token=([\w-]{32})", link).groups()
     connection = http.client.HTTPConnection(host, int(port))
     with closing(connection):
@@ -270,8 +276,6 @@ def test_the_command_serves_on_this_computer_only_until_it_is_stopped(served):
     with socket.create_connection((host, int(port))) as raw:
         raw.sendall(b"GET / HTTP/1.1\r\nHost: " + b"a" * 100_000)
         assert raw.recv(100).startswith(b"HTTP/1.1 4")
-    process.terminate()
-    assert process.wait() == 0
 
 
 def test_recordings_of_clients_that_left_are_cancelled(run_dir, monkeypatch):

@@ -58,6 +58,7 @@ def sweep_file(small_settings, folder):
     return path
 
 
+@pytest.mark.quick("sweep")  # whose workers train; a signal to a training is in test_interruption.py
 @pytest.mark.parametrize("command", ["train", "sweep"])
 def test_a_closed_terminal_ends_training_with_a_checkpoint(small_settings, tmp_path, temporary, command):
     if command == "train":

@@ -44,7 +44,7 @@ SETTINGS = {
 
 def test_settings_of_the_user_change_no_figure(make_run, tmp_path):
     """As a matplotlibrc file in the user's folder sets them."""
-    runs, found = [make_run(epochs=1, per_epoch=3, softmax_layers=())], []
+    runs, found = [make_run(tokens=["<bos>", *"01#10"], epochs=1, per_epoch=3, softmax_layers=())], []
     for name, settings in (("default", {}), ("changed", SETTINGS)):
         with matplotlib.rc_context(settings):
             page = write_report(runs, tmp_path / name)

@@ -9,6 +9,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 
 from structattn.cli.report_page import write_report
 from structattn.report.style import INKS
@@ -16,6 +17,7 @@ from structattn.runs.folder import RunFolder
 from structattn.support.errors import DataError, StructattnError
 
 VOID = {"meta", "br", "hr", "img", "input", "link"}
+SHORT = {"tokens": ["<bos>", *"01#10"], "epochs": 1, "per_epoch": 3, "softmax_layers": ()}  # drawn in less time
 
 
 class Checker(HTMLParser):
@@ -58,8 +60,8 @@ def checked(page):
 def report(write_run, tmp_path_factory):
     folder = tmp_path_factory.mktemp("report")
     runs = [
-        write_run(folder, "tf", excess=0.041, softmax_layers=()),
-        write_run(folder, "tf-nd", excess=0.0123, softmax_layers=(0,)),
+        write_run(folder, "tf", **SHORT, excess=0.041),
+        write_run(folder, "tf-nd", **SHORT | {"softmax_layers": (0,)}),
     ]
     return write_report(runs, folder / "out")
 
@@ -104,7 +106,7 @@ def test_figures_are_saved_as_png_and_pdf(report):
 
 
 def test_equal_runs_give_equal_bytes(make_run, tmp_path):
-    run = make_run(softmax_layers=())
+    run = make_run(**SHORT)
     pages = [write_report([run], tmp_path / name) for name in ("a", "b")]
     files = [sorted(path for path in page.parent.rglob("*") if path.is_file()) for page in pages]
     assert len(files[0]) == 9
@@ -185,25 +187,34 @@ def test_a_run_folder_may_have_a_name_that_is_not_unicode(write_run, tmp_path, w
     assert r"\udcff" in page.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(("name", "shown"), [(b"r\xff", r"r\udcff"), (b"r\x1b[31m", r"r\x1b[31m"), (b"r\n", r"r\n")])
-def test_names_of_runs_are_drawn_as_text(write_run, tmp_path, caplog, name, shown):
+def test_names_of_runs_are_drawn_as_text(write_run, tmp_path, caplog):
     caplog.set_level(logging.CRITICAL, "structattn")
-    folder = write_run(tmp_path, os.fsdecode(name), epochs=1, per_epoch=3, softmax_layers=())
-    assert shown in write_report([folder], tmp_path / "out").read_text()
+    folders = [write_run(tmp_path, os.fsdecode(name), **SHORT) for name in (b"r\xff", b"r\x1b[31m", b"r\n")]
+    page = write_report(folders, tmp_path / "out").read_text()
+    for shown in (r"r\udcff", r"r\x1b[31m", r"r\n"):
+        assert shown in page
 
 
+@pytest.fixture
+def svg_only(monkeypatch, save_empty_figure):
+    """Figures are drawn for the page only, not for files beside it."""
+
+    def save(figure, target, savefig=Figure.savefig, **options):
+        (savefig if options["format"] == "svg" else save_empty_figure)(figure, target, **options)
+
+    monkeypatch.setattr(Figure, "savefig", save)
+
+
+@pytest.mark.usefixtures("svg_only")
 def test_a_report_of_many_runs_says_which_it_draws(write_run, tmp_path):
     """Warnings are errors here: matplotlib warns of a legend that leaves no room for the axes."""
-    folders = [
-        write_run(tmp_path, f"a run with a long name, {number:03}", epochs=1, per_epoch=3, softmax_layers=())
-        for number in range(100)
-    ]
+    folders = [write_run(tmp_path, f"a run with a long name, {number:03}", **SHORT) for number in range(30)]
     for folder in folders:
         shutil.rmtree(folder / "records")
     page = write_report(folders, tmp_path / "out")
     checker = checked(page)
     text = " ".join(checker.text)
-    assert "Figures show the first 24 of these 100 runs; tables show all." in text
+    assert "Figures show the first 24 of these 30 runs; tables show all." in text
     assert all(text.count(folder.name) >= 4 for folder in folders)  # in the tables and the cards
     drawn = re.findall(r"<svg.*?</svg>", page.read_text(), re.DOTALL)
     assert [sum(folder.name in figure for folder in folders) for figure in drawn] == [24, 24, 24]
@@ -213,9 +224,10 @@ class KilledError(BaseException):
     """The end of a process by SIGKILL, or of what it can write by a full disk."""
 
 
+@pytest.mark.usefixtures("without_drawing")
 def test_an_interrupted_report_can_be_written_again(make_run, tmp_path, monkeypatch):
     """Renames of finished files are counted; what a killed process has begun stays where it is."""
-    runs = [make_run(epochs=1, per_epoch=3, softmax_layers=())]
+    runs = [make_run(**SHORT)]
     whole, replace = write_report(runs, tmp_path / "whole").read_bytes(), Path.replace
     for survived in (0, 1, 3):
         left = iter(range(survived))

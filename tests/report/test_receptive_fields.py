@@ -35,7 +35,10 @@ def test_fields_of_all_runs_are_shown_with_the_true_dependencies(make_run, add_f
 
 
 def test_without_known_dependencies_each_run_shows_its_own(make_run, add_field, tmp_path):
-    runs = [add_field(make_run("hard", tokens=TOKENS, softmax_layers=())), make_run("soft", softmax_layers=())]
+    runs = [
+        add_field(make_run("hard", tokens=TOKENS, softmax_layers=())),
+        make_run("soft", tokens=TOKENS, softmax_layers=()),
+    ]
     assert dependency_plot(read_recorded_runs(runs), "dependencies") is None
     write_report(runs, tmp_path / "out")
     names = {path.stem for path in (tmp_path / "out/figures").glob("*.png")}

@@ -160,14 +160,15 @@ def test_the_trainer_makes_a_step_with_the_loss_of_the_run(exported, tmp_path, k
 
 WITHOUT_AN_IMPORT = """
 import sys, torch, transformers
-folder, auto, trust = sys.argv[1:]
-options = {"trust_remote_code": trust == "True", "local_files_only": True}
-tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **options)
-model = getattr(transformers, auto).from_pretrained(folder, **options).eval()
-assert not any("Structattn" in name for name in sys.modules)
-ids = tokenizer([sys.stdin.read()], return_tensors="pt")["input_ids"]
-inputs = {"decoder_input_ids": torch.tensor([[1, 3, 4]])} if "Seq2Seq" in auto else {}
-print(type(model).__module__, model(ids, **inputs).logits[..., 2:].exp().sum().item())
+auto, trust, *folders = sys.argv[1:]
+options, text = {"trust_remote_code": trust == "True", "local_files_only": True}, sys.stdin.read()
+for folder in folders:
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **options)
+    model = getattr(transformers, auto).from_pretrained(folder, **options).eval()
+    assert not any("Structattn" in name for name in sys.modules)
+    ids = tokenizer([text], return_tensors="pt")["input_ids"]
+    inputs = {"decoder_input_ids": torch.tensor([[1, 3, 4]])} if "Seq2Seq" in auto else {}
+    print(type(model).__module__, model(ids, **inputs).logits[..., 2:].exp().sum().item())
 """
 
 
@@ -196,11 +197,11 @@ def test_a_folder_loads_without_an_import_of_the_package(exported, tmp_path, kin
     ids = found.tokenizer([text], return_tensors="pt")["input_ids"]
     inputs = {"decoder_input_ids": torch.tensor([[1, 3, 4]])} if "Seq2Seq" in found.auto.__name__ else {}
     expected = model(ids, **inputs).logits[..., 2:].exp().sum().item()
-    for folder in (found.folder, again):
-        arguments = folder, found.auto.__name__, ours
-        module, value = in_a_new_process(
-            WITHOUT_AN_IMPORT, *arguments, text=text, HF_MODULES_CACHE=str(tmp_path / "modules")
-        ).split()
+    arguments = found.auto.__name__, ours, found.folder, again
+    loaded = in_a_new_process(WITHOUT_AN_IMPORT, *arguments, text=text, HF_MODULES_CACHE=str(tmp_path / "modules"))
+    assert len(loaded.splitlines()) == 2
+    for line in loaded.splitlines():
+        module, value = line.split()
         assert module == type(model).__module__
         assert float(value) == pytest.approx(expected, rel=1e-5)
     names = {path.name for path in again.iterdir() if path.suffix == ".py"}

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from tests.sweeps.conftest import EngineInThisProcess
 from typer.testing import CliRunner
 
 from structattn.attention import CrossGaussianAttention
@@ -23,7 +24,6 @@ from structattn.settings.evaluation import EvaluationSettings
 from structattn.settings.run import resolve_settings
 from structattn.settings.sweep import SweepSettings
 from structattn.support.errors import DataError, SettingsError, StructattnError, UsageError
-from structattn.sweeps.engines import ProcessPoolEngine
 from structattn.sweeps.results import read_sweep_results
 from structattn.sweeps.sweep import run_sweep
 from structattn.tasks.model import build_model_for
@@ -227,7 +227,7 @@ def test_unsuitable_settings_are_rejected(workspace, tmp_path, change, message):
 
 def test_a_sweep_prepares_its_text_once_and_evaluates_with_its_settings(workspace, tmp_path):
     files = {name: [str(workspace / f"{name}.{side}") for side in ("de", "en")] for name in ("train", "valid", "test")}
-    base = tree("", max_updates=40, keep_checkpoints=2, checkpoint_every=20, optimizer={"learning_rate": 0.01})
+    base = tree("", max_updates=10, keep_checkpoints=2, checkpoint_every=5, optimizer={"learning_rate": 0.01})
     del base["data"]
     base |= {
         "prepare": {"kind": "parallel", "level": "word", **files},
@@ -235,7 +235,7 @@ def test_a_sweep_prepares_its_text_once_and_evaluates_with_its_settings(workspac
     }
     models = {"two layers": {"model.encoder.layers": 2}, "hc-sa": {"model.encoder.layers": "gaussian"}}
     sweep = SweepSettings.model_validate({"base": base, "grid": {"model": models}, "evaluate": {"test": "all"}})
-    run_sweep(sweep, tmp_path, lambda: ProcessPoolEngine(1), lambda status: None)
+    run_sweep(sweep, tmp_path, EngineInThisProcess, lambda status: None)
     assert len(list((tmp_path / "data").glob("*/header.json"))) == 1
     results = read_sweep_results(sweep, tmp_path)
     assert len(results.signatures) == 3
