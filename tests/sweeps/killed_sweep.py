@@ -11,6 +11,8 @@ import sys
 import time
 from pathlib import Path
 
+import torch._dynamo  # noqa: F401 - once here: it takes the first optimizer of every forked process seconds
+
 from structattn.settings.sweep import load_sweep
 from structattn.sweeps.sweep import run_sweep
 from structattn.sweeps.worker import run_job

@@ -8,12 +8,10 @@ import pytest
 
 from structattn.metrics.statistics import sample_statistics
 from structattn.settings.sweep import SweepSettings
-from structattn.sweeps.engines import ProcessPoolEngine
 from structattn.sweeps.figures import cells_plot, sweep_figures
 from structattn.sweeps.outcome import Outcome, TrialResult
 from structattn.sweeps.report import write_sweep_results
 from structattn.sweeps.results import SweepResults, read_sweep_results
-from structattn.sweeps.sweep import run_sweep
 from structattn.sweeps.table import TableRow
 
 FIGURE = {"x_axis": "depth", "score": "test.BLEU", "statistic": "mean", "caption": "BLEU by depth"}
@@ -144,7 +142,7 @@ def test_figures_by_length_have_a_panel_per_value_and_a_curve_per_cell(tmp_path)
     assert hc.get_color() == again.get_color() != base.get_color(), "a model styles the same in all panels"
 
 
-def test_dependencies_of_matching_cells_are_drawn_and_computed_if_missing(tmp_path):
+def test_dependencies_of_matching_cells_are_drawn_and_computed_if_missing(run_here, tmp_path):
     lengths = {"train_lengths": [8, 8], "test_lengths": [8, 8]}
     tree = {
         "base": {
@@ -157,7 +155,7 @@ def test_dependencies_of_matching_cells_are_drawn_and_computed_if_missing(tmp_pa
         "figures": [{"kind": "dependencies", "cell": {"model": ["soft", "hard"]}, "caption": "figure 2"}],
     }
     small = SweepSettings.model_validate(tree)
-    run_sweep(small, tmp_path, lambda: ProcessPoolEngine(1), lambda status: None)
+    run_here(tree, tmp_path)
     results = read_sweep_results(small, tmp_path)
     for _ in range(2):  # the second time from the records
         (plot,) = sweep_figures(small, results.rows, results.ended, results.runs, "small")
@@ -169,7 +167,7 @@ def test_dependencies_of_matching_cells_are_drawn_and_computed_if_missing(tmp_pa
         )
 
 
-def test_validation_curves_and_stacks_of_the_selected_trials_are_drawn(tmp_path):
+def test_validation_curves_and_stacks_of_the_selected_trials_are_drawn(run_here, tmp_path):
     lengths = {"train_lengths": [4, 8], "test_lengths": [10, 12]}
     tree = {
         "base": {
@@ -186,7 +184,7 @@ def test_validation_curves_and_stacks_of_the_selected_trials_are_drawn(tmp_path)
         ],
     }
     small = SweepSettings.model_validate(tree)
-    run_sweep(small, tmp_path, lambda: ProcessPoolEngine(1), lambda status: None)
+    run_here(tree, tmp_path)
     results = read_sweep_results(small, tmp_path)
     curves, stack = sweep_figures(small, results.rows, results.ended, results.runs, "small")
     assert (curves.name, stack.name) == ("small-epoch-validation", "small-tf-sup-layer-1-stack")
@@ -197,7 +195,7 @@ def test_validation_curves_and_stacks_of_the_selected_trials_are_drawn(tmp_path)
     assert stack.caption == "Tf+Sup, layer 1. actions"
 
 
-def test_heads_and_differences_of_translations_are_drawn(tmp_path):
+def test_heads_and_differences_of_translations_are_drawn(run_here, tmp_path):
     words = ["eins", "zwei", "drei vier", "vier", "zwei drei eins", "eins vier"]
     for name in ("train", "valid", "test"):
         (tmp_path / f"{name}.de").write_text("".join(f"{line}\n" for line in words))
@@ -221,7 +219,7 @@ def test_heads_and_differences_of_translations_are_drawn(tmp_path):
         ],
     }
     small = SweepSettings.model_validate(tree)
-    run_sweep(small, tmp_path / "sweep", lambda: ProcessPoolEngine(1), lambda status: None)
+    run_here(tree, tmp_path / "sweep")
     results = read_sweep_results(small, tmp_path / "sweep")
     heads, bins = sweep_figures(small, results.rows, results.ended, results.runs, "small")
     assert (heads.name, bins.name) == ("small-locality", "small-differences-base")

@@ -1,10 +1,13 @@
 """Successive halving: which trials go on, and that these are the trials that they would be alone."""
 
 import json
+import logging
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -339,14 +342,30 @@ def test_a_killed_sweep_has_the_survivors_of_an_undisturbed_one(
     check_against_trials_alone(halved, tmp_path / "killed", rows, tmp_path / "alone", going_on)
 
 
-@pytest.mark.parametrize("name", ["slurm", pytest.param("ray", marks=pytest.mark.slow)])
+@pytest.fixture
+def jobs_of_submitit(monkeypatch):
+    """In this process, they leave log files open and a signal handled."""
+    before, debug = signal.getsignal(signal.SIGUSR2), pytest.importorskip("submitit.local.debug")
+    quiet = SimpleNamespace(**vars(logging) | {"FileHandler": lambda path: logging.NullHandler()})
+    monkeypatch.setattr(debug, "logging", quiet)
+    yield
+    signal.signal(signal.SIGUSR2, before)
+
+
+@pytest.mark.usefixtures("jobs_of_submitit")
+@pytest.mark.quick("debug")
+@pytest.mark.parametrize("name", ["debug", "local", "ray"])
 def test_engines_for_clusters_halve_alike(halved, run_here, tmp_path, name):
-    pytest.importorskip({"slurm": "submitit", "ray": "ray"}[name])
+    """In this process as submitit calls the job; in processes of submitit; as tasks of Ray."""
+    pytest.importorskip("ray" if name == "ray" else "submitit")
     halved |= {"grid": {}, "restarts": 2, "halving": {"after": [1]}}
     halved["base"]["prepare"]["language"] = "dyck"
     rows, _ = run_here(halved, tmp_path / "here")
-    open_engine = {"slurm": lambda: SlurmEngine(2, tmp_path / "logs", cluster="local"), "ray": lambda: RayEngine(2)}
+
+    def open_engine():
+        return RayEngine(2) if name == "ray" else SlurmEngine(2, tmp_path / "logs", cluster=name)
+
     sweep = SweepSettings.model_validate(halved)
-    assert run_sweep(sweep, tmp_path / name, open_engine[name], lambda status: None) == rows
+    assert run_sweep(sweep, tmp_path / name, open_engine, lambda status: None) == rows
     for trial in rows[0].savings.trials:
         assert contents(tmp_path / name / "runs" / trial.name) == contents(tmp_path / "here/runs" / trial.name)

@@ -83,7 +83,7 @@ def test_proposals_depend_neither_on_the_engine_nor_on_interruptions(proposed, r
     file = tmp_path / "sweep.yaml"
     file.write_text(yaml.safe_dump(copy.deepcopy(proposed), sort_keys=False))
     program = Path(__file__).with_name("killed_sweep.py")
-    words = [sys.executable, program, file, tmp_path / "killed", "6", "0.4"]
+    words = [sys.executable, program, file, tmp_path / "killed", "3", "0.4"]
     kills = subprocess.run(words, capture_output=True, text=True, check=True).stdout
     assert int(kills) > 0
     assert sampled(tmp_path / "killed") == sampled(tmp_path / "here")

@@ -202,6 +202,7 @@ def store(path, folder, trials):
 
 
 def test_sweeps_that_share_stored_results_keep_the_scores_of_each_other(tree, run_here, tmp_path):
+    tree["restarts"] = 1
     first, second = tree | {"evaluate": {"test": "all"}}, tree | {"evaluate": {"valid": "all"}}
     stored = tmp_path / "results.trials.jsonl"
     run_here(first, tmp_path / "first", stored)
@@ -220,6 +221,7 @@ def test_a_stored_result_replaces_a_run_that_has_only_begun(tree, run_here, tmp_
 
 def test_scores_of_trials_that_were_selected_before_do_not_count(tree, run_here, tmp_path):
     tree["evaluate"] = {"test": "selected"}
+    tree["grid"].pop("model")
     fresh, _ = run_here(tree | {"restarts": 3}, tmp_path / "fresh")
     for restarts in (1, 2, 3):
         grown, _ = run_here(tree | {"restarts": restarts}, tmp_path / "grown")
@@ -233,10 +235,12 @@ def test_a_trial_that_cannot_be_evaluated_has_failed_once(tree, run_here, tmp_pa
     assert len(error.value.__notes__) == 8
 
 
-def test_results_do_not_depend_on_the_number_of_workers(tree, tmp_path):
-    run_by_workers(tree, tmp_path / "one", max_jobs=1)
-    run_by_workers(tree, tmp_path / "many", max_jobs=4)
-    assert outcomes(tmp_path / "one") == outcomes(tmp_path / "many")
+@pytest.mark.parametrize("max_jobs", [pytest.param(1, marks=pytest.mark.slow), 4])
+def test_results_do_not_depend_on_the_number_of_workers(tree, run_here, tmp_path, max_jobs):
+    tree["restarts"] = 1
+    run_here(tree, tmp_path / "here")
+    run_by_workers(tree, tmp_path / "there", max_jobs)
+    assert outcomes(tmp_path / "here") == outcomes(tmp_path / "there")
 
 
 def test_a_failing_trial_is_reported_and_the_others_complete(tree, run_undisturbed, tmp_path):

@@ -41,7 +41,9 @@ class ProcessPoolEngine:
             StructattnError: the server process was killed repeatedly.
         """
         for _ in range(MAX_SERVER_STARTS):
-            context = start_server(run_job.__module__)
+            context = start_server(
+                run_job.__module__, "torch._dynamo"
+            )  # the first optimizer would import it, in seconds
             receiver, sender = context.Pipe(duplex=False)
             process = context.Process(target=_run_and_send, args=(job, sender), daemon=False)
             try:

@@ -41,10 +41,10 @@ def compile_instead(kernel: JITFunction, *arguments: object, grid: object, warmu
 
 
 def superposition_stack() -> Iterator[Callable[[], object]]:
-    """With and without an initial row, narrow and wide."""
+    """Narrow and wide, with and without an initial row."""
     from structattn.operators.superposition_stack.gpu import superposition_stack_gpu
 
-    for width, full, dtype in ((64, True, torch.float32), (64, False, torch.float32), (1, True, torch.float64)):
+    for width, full, dtype in ((1, True, torch.float64), (64, True, torch.float32), (64, False, torch.float32)):
         actions, values = torch.rand(2, 65, 3, dtype=dtype), torch.rand(2, 65, width, dtype=dtype)
         leaves = [x.requires_grad_() for x in (actions, values)]
         initial = values[:, 0] if full else None
@@ -63,12 +63,12 @@ def stack_pointer() -> Iterator[Callable[[], object]]:
 
 
 def nondeterministic_stack() -> Iterator[Callable[[], object]]:
-    """The paper's sizes, the smallest, and odd ones, for these with the weights over positions."""
+    """The smallest sizes, the paper's, and odd ones, for these with the weights over positions."""
     from structattn.operators.nondeterministic_stack.gpu import nondeterministic_stack_gpu
 
     for states, symbols, time, dtype in (
-        (2, 3, 40, torch.float32),
         (1, 1, 1, torch.float32),
+        (2, 3, 40, torch.float32),
         (3, 3, 40, torch.float64),
     ):
         shape = 2, time, states, symbols, states, symbols

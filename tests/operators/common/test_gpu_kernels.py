@@ -24,13 +24,12 @@ def run(*command: str, **variables: str) -> str:
     return result.stdout
 
 
-@pytest.mark.parametrize("operator", OPERATORS)
 @pytest.mark.parametrize("selection", ["not slow", pytest.param("slow", marks=pytest.mark.slow)])
-def test_interpreted_kernels_equal_the_definition(operator, selection):
-    tests = str(HERE.parent / operator / "test_gpu_kernel.py")
+def test_interpreted_kernels_equal_the_definition(selection):
+    tests = [str(HERE.parent / operator / "test_gpu_kernel.py") for operator in OPERATORS]
     root, selected = str(HERE.parents[2]), f"not gpu and {selection}"
     output = run(
-        *("-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", selected, "--rootdir", root, tests),
+        *("-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", selected, "--rootdir", root, *tests),
         TRITON_INTERPRET="1",
     )
     assert re.search(r"[1-9][0-9]* passed", output)

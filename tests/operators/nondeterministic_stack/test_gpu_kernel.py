@@ -65,7 +65,8 @@ def assert_equals_definition(given, device, tolerance, *, lengths=None, window=N
         (0, 3, 2, 3, 5, torch.float32),
         (3, 1, 2, 3, 1, torch.float64),
         (3, 2, 1, 2, 5, torch.float32),
-        (1, 3, 1, 2, 33, torch.float32),
+        (1, 2, 1, 2, 33, torch.float32),
+        pytest.param(1, 3, 1, 2, 33, torch.float32, marks=pytest.mark.slow),
         pytest.param(1, 3, 2, 3, 5, torch.float64, marks=pytest.mark.slow),
         pytest.param(1, 4, 2, 3, 5, torch.float64, marks=pytest.mark.slow),
         pytest.param(1, 4, 3, 2, 1, torch.float32, marks=pytest.mark.slow),
@@ -82,7 +83,7 @@ def test_kernel_equals_definition(random_inputs, gpu, batch, time, states, symbo
 
 @pytest.mark.parametrize(
     ("time", "window"),
-    [(4, 1), *(pytest.param(*sizes, marks=pytest.mark.slow) for sizes in ((5, 3), (7, 1), (7, 3)))],
+    [(3, 1), *(pytest.param(*sizes, marks=pytest.mark.slow) for sizes in ((4, 1), (5, 3), (7, 1), (7, 3)))],
 )
 def test_window(random_inputs, gpu, time, window):
     assert_equals_definition(random_inputs(1, time, 1, 2, 1).all, gpu, 1e-10, window=window)
@@ -98,7 +99,7 @@ def test_sums_over_several_tiles(random_inputs, gpu, monkeypatch, time, window):
 
 
 def test_weights_over_positions(random_inputs, gpu):
-    assert_equals_definition(random_inputs(1, 4, 2, 1).logits, gpu, 1e-10)
+    assert_equals_definition(random_inputs(1, 3, 2, 1).logits, gpu, 1e-10)
 
 
 @pytest.mark.gpu
@@ -123,7 +124,7 @@ def test_kernel_equals_the_other_kernel_beyond_the_definition(random_inputs, cud
 
 
 def test_forbidden_transitions_and_steps(random_inputs, gpu):
-    inputs = random_inputs(3, 4, 1, 2, 2)
+    inputs = random_inputs(3, 3, 1, 2, 2)
     inputs.push[0, :, 0, 1] = -torch.inf
     inputs.pop[0, 2] = -torch.inf
     for x in inputs.logits:
@@ -149,7 +150,9 @@ def test_what_doubles_lose_is_computed_again(random_inputs, gpu, monkeypatch, ex
     assert_equals_definition(inputs.logits, gpu, 1e-5, dtype=torch.float32)
 
 
-@pytest.mark.parametrize("scale", [pytest.param(30, marks=pytest.mark.slow), 300, 1e4])
+@pytest.mark.parametrize(
+    "scale", [pytest.param(30, marks=pytest.mark.slow), pytest.param(300, marks=pytest.mark.slow), 1e4]
+)
 def test_wild_logits(random_inputs, gpu, scale):
     assert_equals_definition(random_inputs(1, 4, 2, 1, 2, scale=scale).all, gpu, 1e-10)
 
@@ -164,7 +167,7 @@ def test_a_change_of_regime_half_way_loses_nothing(random_inputs, gpu):
 
 def test_the_guard_sees_what_the_cpu_guard_sees(random_inputs, gpu):
     """Ordinary logits stay in doubles, and only the sequence that needs it leaves them."""
-    inputs = random_inputs(2, 5, 1, 2, 1)
+    inputs = random_inputs(2, 3, 1, 2, 1)
     inputs.push[1] *= 1e4
     arguments = checked_arguments(*(x.to(gpu) for x in inputs.all), None)
     assert nondeterministic_stack_gpu(*arguments)[3].tolist() == [0, 1]
@@ -189,7 +192,7 @@ def test_past_the_length_nothing_enters_and_nothing_leaves(random_inputs, gpu):
 
 
 def test_nan_stays_in_its_own_sequence_and_from_its_own_step_on(random_inputs, gpu):
-    inputs = random_inputs(3, 4, 1, 2, 2)
+    inputs = random_inputs(3, 3, 1, 2, 2)
     inputs.push[1, 2, 0, 0, 0, 0] = NAN
     inputs.pop[2, 0, 0, 0, 0] = torch.inf  # the bottom is not popped, but this is no logit
     cotangents = cotangents_of(inputs.all, 2)
@@ -201,11 +204,11 @@ def test_nan_stays_in_its_own_sequence_and_from_its_own_step_on(random_inputs, g
         results.append([x.detach().cpu() for x in (readings, *gradients)])
     for x, r in zip(*results, strict=True):
         torch.testing.assert_close(x, r, rtol=1e-12, atol=1e-14, equal_nan=True)
-    assert results[1][0].isnan().any((2, 3, 4)).tolist() == [[False] * 4, [False, False, True, True], [True] * 4]
+    assert results[1][0].isnan().any((2, 3, 4)).tolist() == [[False] * 3, [False, False, True], [True] * 3]
 
 
 def test_public_functions(random_inputs, gpu):
-    inputs = random_inputs(2, 4, 1, 2, 2)
+    inputs = random_inputs(2, 3, 1, 2, 2)
     logits = [x.to(gpu) for x in inputs.logits]
     strided = [x.transpose(0, 1).contiguous().transpose(0, 1) for x in logits]
     for function in (
