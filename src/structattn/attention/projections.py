@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from structattn.attention.positions.biases import ScorePositions
-from structattn.attention.sizes import head_size, wrong_width
+from structattn.operators.common.checks import head_size, wrong_width
 from structattn.support.shapes import Float
 
 

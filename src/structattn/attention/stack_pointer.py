@@ -10,9 +10,8 @@ from torch.types import Device
 from structattn.attention.projections import Projection
 from structattn.attention.protocols import Explanation
 from structattn.attention.several_stacks import explain_stacks, fold, fold_lengths, unfold
-from structattn.attention.sizes import head_size
 from structattn.operators import SuperpositionAction, stack_pointer, stack_pointer_step, stack_pointer_weights
-from structattn.operators.common.checks import mask_padding
+from structattn.operators.common.checks import head_size, mask_padding
 from structattn.support.shapes import Bool, Float, Int
 
 

@@ -18,11 +18,11 @@ from structattn.settings.evaluation import EvaluationSettings
 from structattn.settings.mechanisms import Hard
 from structattn.settings.models import ModelSettings
 from structattn.settings.plugins import Plugins, load_plugins_of
-from structattn.settings.recipes import settings_file
 from structattn.settings.training import Masking, TrainingSettings
 from structattn.settings.transformer import LanguageModelSettings, TwoStreamBase
 from structattn.settings.yaml import MAX_CHARACTERS, parse_yaml
 from structattn.support.errors import SettingsError
+from structattn.support.imports import lazy_function
 from structattn.support.plugins import Plugin, Registry, load_again, loaded_plugins
 from structattn.support.reading import read_bytes
 
@@ -141,6 +141,7 @@ def _contains(settings: object, kinds: tuple[type[Settings], ...]) -> bool:
     return isinstance(parts, tuple) and any(_contains(part, kinds) for part in parts)
 
 
+_settings_file = lazy_function("structattn.settings.recipes", "settings_file")
 _FOLDERS = ("data", "model.pretrained")  # whose names may look like numbers or truth values
 
 
@@ -326,7 +327,7 @@ def load_settings(path: str | PathLike[str], overrides: Sequence[str] = ()) -> R
     Raises:
         SettingsError: the file cannot be read, is not YAML, or has an unknown key or an invalid value.
     """
-    file = settings_file(path)
+    file: Path = _settings_file(path)
     tree = read_mapping(file)
     if "base" in tree and "task" not in tree:
         raise SettingsError(f"{path}: settings of a sweep, as they have a `base`; `structattn sweep` trains them")

@@ -23,7 +23,6 @@ from structattn.settings.transformer import (
 from structattn.support.errors import SettingsError, UsageError
 from structattn.support.imports import lazy_function
 from structattn.support.special_tokens import FIRST_SYMBOL
-from structattn.text.batching.corruption import character_table
 from structattn.text.folders.prepared import PreparedFolder
 from structattn.text.folders.text_tokenizer import TextTokenizer
 from structattn.text.tokenization.vocabulary import Vocabulary, WordCharacterTokenizer
@@ -32,7 +31,9 @@ if TYPE_CHECKING:
     from structattn.interop.huggingface.language_models import build_huggingface
     from structattn.interop.huggingface.pretrained import digests_of, load_pretrained
     from structattn.models.builders.recurrent import build_recurrent
+    from structattn.text.batching.corruption import character_table
 else:
+    character_table = lazy_function("structattn.text.batching.corruption", "character_table")
     build_recurrent = lazy_function("structattn.models.builders.recurrent", "build_recurrent")
     build_huggingface = lazy_function("structattn.interop.huggingface.language_models", "build_huggingface")
     load_pretrained = lazy_function("structattn.interop.huggingface.pretrained", "load_pretrained")

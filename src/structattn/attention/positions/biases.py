@@ -9,7 +9,7 @@ from torch.types import Device
 
 from structattn.attention.positions.absolute import SinusoidalPositions
 from structattn.attention.positions.computed import ComputedTable
-from structattn.attention.sizes import head_size
+from structattn.operators.common.checks import head_size
 from structattn.support.shapes import Float
 
 
