@@ -51,6 +51,26 @@ def test_a_run_records_the_plugin_of_its_language(tmp_path, tree):
     assert [each["name"] for each in structattn.load(tmp_path / "run").metadata["plugins"]] == ["test_tasks.py"]
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda x: (x, x - 1), "y has integers from -1 to 0; expected integers from 0 to 1 of shape \\(4, n\\)"),
+        (lambda x: (x + 2, x), "x has integers from 2 to 3; expected integers from 0 to 1 of shape \\(4, 3\\)"),
+        (lambda x: (x, x + 0.5), "y has dtype float64"),
+        (lambda x: (x, x[1:]), "y has shape \\(3, 3\\)"),
+        (lambda x: (x[:, 1:], x), "x has shape \\(4, 2\\)"),
+        (lambda x: (x, x[0]), "y is array"),
+        (lambda x: (x, x.tolist()), "y is \\[\\["),
+        (lambda x: x, "returns ndarray; expected a tuple of x and y"),
+    ],
+)
+def test_strings_that_are_no_indices_are_refused(change, message):
+    strings = np.array([[0, 1, 0], [1, 1, 0], [0, 0, 0], [1, 0, 1]])
+    task = Transduction("own", "", ("a", "b"), ("a", "b"), lambda length, count, generator: change(strings), "regular")
+    with pytest.raises(UsageError, match=f"transduction 'own': draw\\(3, 4, generator\\).*{message}"):
+        task.sample(3, 4, np.random.default_rng(1))
+
+
 def test_a_language_without_a_method_is_refused():
     class Half:
         name, variant, alphabet = "half", "faithful", ("a",)

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from structattn.support.errors import UsageError
 from structattn.support.imports import lazy_function
 from structattn.support.plugins import Plugin, require_arguments
 from structattn.support.seeds import numpy_generator
@@ -78,12 +79,20 @@ class Transduction:
 
         Raises:
             ValueError: no x has that length, or ``count`` is negative.
+            UsageError: ``draw`` returns something else.
         """
         if not self.valid_lengths(length, length) or count < 0:
             raise ValueError(
                 f"{self.name}: {count} strings of length {length}; expected a possible length and a count of at least 0"
             )
-        return self.draw(length, count, generator)
+        drawn = self.draw(length, count, generator)
+        where = f"transduction {self.name!r}: draw({length}, {count}, generator)"
+        if not (isinstance(drawn, tuple) and len(drawn) == 2):
+            raise UsageError(f"{where} returns {type(drawn).__name__}; expected a tuple of x and y")
+        x, y = drawn
+        _require_indices(f"{where}: x", x, (count, length), len(self.inputs))
+        _require_indices(f"{where}: y", y, (count, None), len(self.outputs))
+        return x, y
 
     def output_length(self, length: int) -> int:
         """Return the length of y for x of a length.
@@ -93,3 +102,16 @@ class Transduction:
         """
         _, y = self.sample(length, 1, numpy_generator(0, "output length"))
         return int(y.shape[1])
+
+
+def _require_indices(name: str, strings: object, shape: tuple[int, int | None], size: int) -> None:
+    """Raise UsageError unless ``strings`` are indices into an alphabet of some size; a length of None is any."""
+    expected = f"integers from 0 to {size - 1} of shape ({shape[0]}, {'n' if shape[1] is None else shape[1]})"
+    if not isinstance(strings, np.ndarray) or strings.ndim != 2:
+        raise UsageError(f"{name} is {strings!r:.60}; expected {expected}")
+    if len(strings) != shape[0] or shape[1] not in (None, strings.shape[1]):
+        raise UsageError(f"{name} has shape {strings.shape}; expected {expected}")
+    if strings.dtype.kind not in "iu":
+        raise UsageError(f"{name} has dtype {strings.dtype}; expected {expected}")
+    if strings.size and not 0 <= strings.min() <= strings.max() < size:
+        raise UsageError(f"{name} has integers from {strings.min()} to {strings.max()}; expected {expected}")

@@ -157,6 +157,8 @@ BAD = {
     "S -> \u00a0": "a.cfg:1:6: '\\xa0' is not a symbol",
     "S -> don't": 'a.cfg:1:6: "don\'t" is not a symbol',
     "S -> 'a'b": "a.cfg:1:6: a quote",
+    "S -> a S b 0.3 | c 0.7": "a.cfg:1:12: 0.3 without brackets; expected [0.3], or '0.3' in quotes for a terminal",
+    "S -> a S 1/3 | c": "a.cfg:1:10: 1/3 without brackets; expected [1/3]",
     "S -> a T": "a.cfg:1:8: T has no rule; expected one, or 'T' in quotes",
     "S -> 'S' | a": "a.cfg:1:6: 'S' is a terminal here, and has rules in line 1",
     "S -> a <eos>": "a.cfg:1:8: the symbol '<eos>' is reserved",

@@ -59,6 +59,11 @@ def test_alternatives_are_equally_probable_and_repetitions_go_on_with_one_half(
         ("a ()", "x.regex:1:4: found ')'; expected a symbol"),
         ("* a", "x.regex:1:1: found '*'; expected a symbol"),
         ("a [0.5] | b", "x.regex:1:3: found [0.5]; expected a symbol or '('"),
+        (
+            "a{2,3} b",
+            "x.regex:1:1: found 'a{2,3}': there are no counts, classes and escapes; expected a symbol, or 'a{",
+        ),
+        ("[a-z]+", "x.regex:1:1: found [a-z]; expected a symbol or '('; there are no classes"),
         ("(a* b*)* c", "x.regex:1:8: '*' follows what can be empty"),
         ("a (b?\nc?)+", "x.regex:2:4: '+' follows what can be empty"),
         ("ε? a", "x.regex:1:3: '?' follows what can be empty"),

@@ -1,5 +1,6 @@
 """Grammar files: ``S -> a S b [0.4] | a b [0.6]``."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -121,6 +122,10 @@ def _check_terminal(symbol: Token, declared: dict[str, Place] | None) -> None:
     elif symbol.kind == "bare" and symbol.text[0].isupper():
         raise symbol.place.error(
             f"{symbol.text} has no rule; expected one, or '{symbol.text}' in quotes for a terminal"
+        )
+    elif symbol.kind == "bare" and re.fullmatch(r"[0-9]*\.[0-9]+|[0-9]+/[0-9]+", symbol.text):
+        raise symbol.place.error(
+            f"{symbol.text} without brackets; expected [{symbol.text}], or '{symbol.text}' in quotes for a terminal"
         )
 
 

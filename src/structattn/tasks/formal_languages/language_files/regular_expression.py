@@ -83,11 +83,14 @@ class _Parser:
         token = self._pending.pop()
         if token.is_empty:
             return ()
+        if token.kind == "bare" and not {"{", "}", "\\"}.isdisjoint(token.text):
+            reason = "there are no counts, classes and escapes; expected a symbol"
+            raise token.place.error(f"found {token}: {reason}, or '{token.text}' in quotes")
         if token.is_symbol:
             self._terminals.setdefault(token.text, token.place)
             return (token.text,)
         if not token.is_operator("("):
-            raise token.place.error(f"found {token}; expected a symbol or '('")
+            raise token.place.error(f"found {token}; expected a symbol or '('; there are no classes such as [a-z]")
         if depth == MAX_DEPTH:
             raise token.place.error(f"parentheses are nested more than {MAX_DEPTH} deep")
         alternatives = self._alternatives(depth + 1)
