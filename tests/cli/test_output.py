@@ -1,9 +1,13 @@
 """Tables in a pipe and in a narrow terminal: nothing in them is cut."""
 
+from pathlib import Path
+
 import pytest
 from rich.table import Table
 
 from structattn.cli.output import literal, print_table
+from structattn.cli.scores_table import print_scores
+from structattn.tasks.scores import SplitScores
 
 NAME, NUMBER = "nondeterministic-3-3-10, 2 restarts", "4,394.4593"
 
@@ -30,3 +34,22 @@ def test_in_a_terminal_names_are_wrapped_and_numbers_whole(capsys, monkeypatch, 
     shown = capsys.readouterr().out
     assert shown.count(NUMBER) == 6
     assert "…" not in shown
+
+
+@pytest.mark.parametrize(
+    ("scores", "caption"),
+    [
+        ({}, "cross-entropy in nats per token, <eos> included"),
+        ({"accuracy": 0.9}, "cross-entropy in nats per token"),
+        (
+            {"accuracy": 0.9, "accuracy_greedy": 0.48},
+            "cross-entropy in nats per token; accuracy given the right symbols before, "
+            "greedy accuracy given the model's own",
+        ),
+    ],
+)
+def test_the_caption_says_what_the_scores_are_of(capsys, scores, caption):
+    print_scores([(Path("run"), SplitScores("test", 2, 9, 0.5, 1.6, **scores))])
+    table, _, below = capsys.readouterr().out.rpartition("┘")
+    assert " ".join(below.split()) == caption
+    assert ("48.00%" in table) == ("accuracy_greedy" in scores)

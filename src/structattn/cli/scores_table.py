@@ -30,6 +30,7 @@ _COLUMNS = (
     Column("<unk>", ("text", "unknown_share"), percent),
     Column("pseudo-perplexity", ("pseudo", "perplexity"), _long),
     Column("accuracy", ("accuracy",), percent),
+    Column("greedy accuracy", ("accuracy_greedy",), percent),
     Column("precision", ("dependencies", "precision"), nats),
     Column("recall", ("dependencies", "recall"), nats),
     *(Column(name, ("translation", name, "value"), points) for name in ("BLEU", "chrF2", "TER")),
@@ -37,7 +38,11 @@ _COLUMNS = (
 
 
 def _caption(results: Sequence[SplitScores]) -> str:
-    parts = ["cross-entropy in nats per token, <eos> included"]
+    accuracies = [scores.accuracy for scores in results]
+    tokens = "" if None not in accuracies else ", <eos> included"
+    parts = [f"cross-entropy in nats per token{tokens}"]
+    if any(scores.accuracy_greedy is not None for scores in results):
+        parts.append("accuracy given the right symbols before, greedy accuracy given the model's own")
     if seeds := sorted({scores.mask_seed for scores in results if scores.mask_seed is not None}):
         parts.append(f"of masked models, per masked token, masks of seed {', '.join(map(str, seeds))}")
     if counts := sorted({scores.pseudo.num_sequences for scores in results if scores.pseudo is not None}):
