@@ -12,6 +12,7 @@ import yaml
 from structattn.loading.runs import load
 from structattn.runs.folder import RunFolder
 from structattn.settings.run import load_settings
+from structattn.settings.sweep import load_sweep
 from structattn.support.errors import CheckpointError, SettingsError
 from structattn.support.plugins import load_plugin
 from structattn.training.run_training import train
@@ -222,6 +223,13 @@ def test_workers_of_a_sweep_get_it(dyck, tmp_path, monkeypatch, structattn, forg
     assert refused.exit_code == 1
     assert "plugins.0: needs the plugin decay.py, which is not loaded" in refused.stderr
     assert structattn("report", "sweep", "-o", "page", "--plugin", DECAY).exit_code == 0
+
+
+def test_the_settings_within_a_sweep_may_name_it(dyck, tmp_path):
+    shutil.copy(DECAY, tmp_path)
+    base = {"task": "formal_language", "data": str(dyck), "plugins": ["decay.py"], "model": {"layers": "1.decay-4"}}
+    (tmp_path / "sweep.yaml").write_text(json.dumps({"base": base}))
+    assert load_sweep(tmp_path / "sweep.yaml").base["model"]["layers"] == "1.decay-4"
 
 
 @pytest.mark.slow

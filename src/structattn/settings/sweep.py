@@ -319,9 +319,11 @@ def load_sweep(path: str | PathLike[str]) -> SweepSettings:
     file = settings_file(path)
     tree = read_mapping(file)
     load_plugins_of(tree, file)
+    base = file
     if isinstance(tree.get("base"), str):
         base = settings_file(tree["base"], file.parent)
         tree["base"] = read_mapping(base)
+    if isinstance(tree.get("base"), dict):
         load_plugins_of(tree["base"], base)
     return _validated(tree, str(path))
 
