@@ -439,17 +439,23 @@ def summary(results: list[tuple[Case, Outcome, str | None]], seed: int, seconds:
     }
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--count", type=int, default=5000)
+def parse_arguments(description: str, count: int) -> tuple[argparse.Namespace, range]:
+    """Return the arguments, ``count`` cases by default, and the numbers of the cases."""
+    parser = argparse.ArgumentParser(description=description.splitlines()[0])
+    parser.add_argument("--count", type=int, default=count)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", type=int, help="number of the one case to repeat")
     parser.add_argument("--write", action="store_true")
     arguments = parser.parse_args()
+    only = arguments.only
+    return arguments, range(arguments.count) if only is None else range(only, only + 1)
+
+
+def main() -> int:
+    arguments, numbers = parse_arguments(__doc__, 5000)
     torch.set_num_threads(1)
     mpl.use("Agg")
     matplotlib.figure.Figure.savefig = draw
-    numbers = range(arguments.count) if arguments.only is None else range(arguments.only, arguments.only + 1)
     work = Path(tempfile.mkdtemp(prefix="fuzz-"))
     results, started = [], time.monotonic()
     for case, outcome, fault in fuzz(numbers, arguments.seed, work):

@@ -11,7 +11,6 @@ Prints a line for each fault and a summary as JSON; ``--write`` stores the summa
 repeats one case and keeps its folder. Exit code: 0 without a fault, 1 otherwise.
 """
 
-import argparse
 import collections
 import hashlib
 import json
@@ -200,15 +199,9 @@ def summary(results: list[tuple[Case, str | None, End]], seed: int, seconds: flo
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--count", type=int, default=300)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", type=int, help="number of the one case to repeat")
-    parser.add_argument("--write", action="store_true")
-    arguments = parser.parse_args()
+    arguments, numbers = fuzz_files.parse_arguments(__doc__, 300)
     torch.set_num_threads(1)
     mpl.use("Agg")
-    numbers = range(arguments.count) if arguments.only is None else range(arguments.only, arguments.only + 1)
     work = Path(tempfile.mkdtemp(prefix="interrupted-"))
     results, started = [], time.monotonic()
     for case, fault, first, again in interrupt(numbers, arguments.seed, work):
