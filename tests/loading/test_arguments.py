@@ -57,7 +57,7 @@ def test_whole_numbers_of_numpy_are_numbers(run_dir):
     assert run.translate(["eins"], batch_size=np.int64(2)) == run.translate(["eins"])
 
 
-@pytest.mark.parametrize("precision", ["fp16", "", None])
+@pytest.mark.parametrize("precision", ["fp16", ""])
 def test_unknown_precisions_are_refused(run_dir, precision):
     with pytest.raises(UsageError, match=f"precision {precision!r} is unknown; expected one of float32, bf16"):
         load(run_dir("translation")).translate(["eins"], precision=precision)
