@@ -141,11 +141,11 @@ def test_names_of_tasks_are_those_that_are_registered():
         "title": "Task",
         "type": "string",
     }
-    known = "'translation' or 'doubled', got 'dubled'; did you mean doubled?"
+    known = "'translation' or 'doubled', got 'dubled'; did you mean doubled?; one of your own "
     with pytest.raises(SettingsError) as caught:
         resolve_settings({"task": "dubled", "data": "data"})
     assert str(caught.value).startswith("settings: task: Input should be 'formal_language', 'language_modeling', ")
-    assert str(caught.value).endswith(known)
+    assert known in str(caught.value)
 
 
 def test_incomplete_tasks_are_refused():

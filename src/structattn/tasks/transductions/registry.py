@@ -8,6 +8,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from structattn.settings.base import hint_for_name
 from structattn.support.errors import UsageError
 from structattn.support.plugins import Plugin, Registry
 from structattn.tasks.formal_languages.copying import COPYING_LANGUAGES
@@ -389,4 +390,5 @@ def transduction(name: str) -> Transduction:
     if pose == "complete" and len(arguments) == 1:
         return completion(arguments[0])
     known = ", ".join([*TRANSDUCTIONS, "recognise:LANGUAGE:EDITS", "complete:LANGUAGE"])
-    raise UsageError(f"transduction {name!r} is unknown; expected one of {known}")
+    hint = hint_for_name(name, TRANSDUCTIONS)
+    raise UsageError(f"transduction {name!r} is unknown; expected one of {known}{hint}")
