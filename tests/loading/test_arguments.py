@@ -126,6 +126,16 @@ def test_lone_surrogates_are_refused_by_position_at_every_entry(run_dir, kind, t
             call()
 
 
+@pytest.mark.parametrize("kind", ["sentences", "stream", "masked text", "autoregressive", "translation"])
+def test_lines_that_no_memory_holds_are_refused_by_number(run_dir, monkeypatch, kind):
+    monkeypatch.setattr("structattn.text.lines.MAX_CHARACTERS", 3)
+    run, text = load(run_dir(kind)), "a b b"
+    pairs = [("a", "a"), (text, "a")]
+    call = run.predict if kind == "autoregressive" else run.score
+    with pytest.raises(DataError, match=":2: has 5 characters; expected at most 3 in a line"):
+        call(pairs if kind == "translation" else ["a", text])
+
+
 def test_lone_surrogates_are_refused_in_translations(run_dir):
     run, text = load(run_dir("translation")), "eins \ud83d"
     for call in (
