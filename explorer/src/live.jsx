@@ -2,6 +2,7 @@
 import { useRef, useState } from "preact/hooks";
 import { App } from "./app.jsx";
 import { makeRecording } from "./recordings.js";
+import { stacksOf } from "./records.js";
 import { short } from "./text.js";
 
 async function ask(token, content) {
@@ -30,8 +31,6 @@ const placeOf = ({ side, layer, sublayer }) => ({ layer, sublayer, ...(side && {
 const headsOf = ({ records }) =>
   records.filter(({ head, sublayer, action_names: actions }) => head !== undefined && !actions && ["attention", "cross"].includes(sublayer));
 
-const stacksOf = ({ records }) => records.filter(({ action_names: actions }) => actions);
-
 function label(intervention, example) {
   const place = placeLabel(intervention);
   if (intervention.kind === "head_off") return `${place} head ${intervention.head + 1} off`;
@@ -58,7 +57,7 @@ function HeadOff({ example, add }) {
 }
 
 function ForcedAction({ example, add }) {
-  const stacks = stacksOf(example);
+  const stacks = stacksOf(example.records);
   const [choice, setChoice] = useState({ stack: 0, position: 0, action: 0 });
   if (stacks.length === 0) return null;
   const stack = stacks[Math.min(choice.stack, stacks.length - 1)];

@@ -35,6 +35,10 @@ export function layersOf(records) {
   return [...layers.values()];
 }
 
+// One record of each layer with a stack: several stacks of a layer, its heads, take a forced action together.
+export const stacksOf = (records) =>
+  layersOf(records.filter(({ action_names: actions }) => actions)).map(({ heads }) => heads[0]);
+
 // The tokens of the rows, T of them.
 export function queriesOf(example, record) {
   return record.queries === "source" ? example.source : example.tokens;

@@ -33,7 +33,7 @@ for module in pkgutil.walk_packages(structattn.__path__, "structattn.", onerror=
 
 from pathlib import Path
 from structattn.support.files import sha256_of_file, write_atomically, write_folder_atomically
-from structattn.support.files import exclusive_lock
+from structattn.support.locks import exclusive_lock
 from structattn.support.environment import require_address_space
 
 folder = Path(sys.argv[1])

@@ -17,7 +17,8 @@ from structattn.attention import (
     XavierInitialized,
 )
 from structattn.attention.cache import KeyValueCache
-from structattn.attention.contract import CHECKS, check_gradients, check_steps, output_and_gradients, require_close
+from structattn.attention.comparison import require_close
+from structattn.attention.contract import CHECKS, check_gradients, check_steps, output_and_gradients
 from structattn.attention.positions import AlibiPositions, RelativePositions, RotaryPositions
 from structattn.models.builders.mechanisms import build_attention
 from structattn.settings.mechanisms import MECHANISMS, NoAttention
@@ -205,7 +206,7 @@ def test_survives_compilation(layer):
     compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
     found, wanted = output_and_gradients(compiled, x, lengths), output_and_gradients(layer, x, lengths)
     for result, expected in zip([found[0], *found[1]], [wanted[0], *wanted[1]], strict=True):
-        require_close("the compiled layer", result, expected, 1e-12)
+        require_close("the compiled layer", result, "the layer", expected, 1e-12)
 
 
 def test_xavier_matrices_are_views_of_the_parameters(layer):
@@ -227,7 +228,7 @@ def test_a_step_can_be_exported(layer):
     tensors = taken_apart(state)
     program = torch.export.export(Stepping(layer, state), (x[:, 3], *tensors))
     expected, _ = layer.step(x[:, 3], state)
-    require_close("the exported step", program.module()(x[:, 3], *tensors)[0], expected, 1e-12)
+    require_close("the exported step", program.module()(x[:, 3], *tensors)[0], "the step", expected, 1e-12)
 
 
 @pytest.mark.quick("gaussian", "hard", "softmax, rotary", "superposition", "stack_pointer")
@@ -245,7 +246,7 @@ def test_steps_survive_compilation(layer):
 
     torch.compiler.reset()
     compiled = torch.compile(two_steps, fullgraph=True, backend="aot_eager")
-    require_close("a compiled step", compiled(x[:, 1], x[:2, 2]), two_steps(x[:, 1], x[:2, 2]), 1e-12)
+    require_close("a compiled step", compiled(x[:, 1], x[:2, 2]), "the step", two_steps(x[:, 1], x[:2, 2]), 1e-12)
 
 
 class Stepping(torch.nn.Module):

@@ -57,7 +57,7 @@ def test_whole_numbers_of_numpy_are_numbers(run_dir):
     assert run.translate(["eins"], batch_size=np.int64(2)) == run.translate(["eins"])
 
 
-@pytest.mark.parametrize("precision", ["fp16", "", None])
+@pytest.mark.parametrize("precision", ["fp16", ""])
 def test_unknown_precisions_are_refused(run_dir, precision):
     with pytest.raises(UsageError, match=f"precision {precision!r} is unknown; expected one of float32, bf16"):
         load(run_dir("translation")).translate(["eins"], precision=precision)
@@ -124,6 +124,16 @@ def test_lone_surrogates_are_refused_by_position_at_every_entry(run_dir, kind, t
     for call in calls:
         with pytest.raises(DataError, match=f"texts:2: .*: character {place} is U[+]D.*, half of a surrogate pair"):
             call()
+
+
+@pytest.mark.parametrize("kind", ["sentences", "stream", "masked text", "autoregressive", "translation"])
+def test_lines_that_no_memory_holds_are_refused_by_number(run_dir, monkeypatch, kind):
+    monkeypatch.setattr("structattn.text.lines.MAX_CHARACTERS", 3)
+    run, text = load(run_dir(kind)), "a b b"
+    pairs = [("a", "a"), (text, "a")]
+    call = run.predict if kind == "autoregressive" else run.score
+    with pytest.raises(DataError, match=":2: has 5 characters; expected at most 3 in a line"):
+        call(pairs if kind == "translation" else ["a", text])
 
 
 def test_lone_surrogates_are_refused_in_translations(run_dir):

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from structattn.loading.evaluate import evaluate_run
+from structattn.loading.explanations import explain_texts
 from structattn.loading.runs import load
-from structattn.loading.trained_run import explain_texts
 from structattn.runs.folder import RunFolder, settings_digest
 from structattn.runs.selection import check_weights, checkpoints_of, mean_weights, weights_of
 from structattn.settings.run import resolve_settings

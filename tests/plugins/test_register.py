@@ -115,7 +115,9 @@ def test_cross_attention_and_stacks_of_recurrent_networks():
     assert build_cross_attention(settings, settings.decoder.cross_attention[0]).out_features == 3
     stack = resolved("model.stack=twice-5", model={"kind": "lstm"}).model.stack
     assert build_recurrent_stack(stack).reading_size == 5
-    with pytest.raises(SettingsError, match="'twice' is not one of softmax"):
+    with pytest.raises(
+        SettingsError, match=r"'twice-3' in 'twice-3': expected a number of softmax layers or one of (?!.*twice)"
+    ):
         resolved("model.layers=twice-3")
 
 

@@ -237,25 +237,3 @@ def test_processes_that_train_together_get_it(recipe, tmp_path, structattn):
     training = {"max_updates": 2, "devices": 2, "gradient_accumulation_steps": 2, "num_threads": 1}
     done = structattn("train", recipe(training=training), "-o", tmp_path / "run", "--plugin", DECAY)
     assert done.exit_code == 0, done.output
-
-
-def test_the_doctor_finds_what_breaks_the_contract(tmp_path, structattn):
-    done = structattn("doctor", DECAY, "--json")
-    assert done.exit_code == 0, done.output
-    assert [each["problem"] for each in json.loads(done.output)] == [""] * 11
-    broken = DECAY.read_text().replace("(1 - rate) * x_t", "x_t").replace('Explanation("decay"', 'Explanation("else"')
-    (tmp_path / "broken.py").write_text(broken.replace('"decay"]', '"broken"]'))
-    done = structattn("doctor", tmp_path / "broken.py", "--json")
-    assert done.exit_code == 1
-    problems = {each["check"]: each["problem"] for each in json.loads(done.stdout) if each["problem"]}
-    assert problems.keys() == {"steps", "steps in float32", "states", "names"}
-    assert problems["steps"].startswith("an output of a step differs by ")
-    assert problems["names"] == "explain returns the mechanism 'else'; expected 'broken'"
-    assert "4 of 11 checks fail" in done.stderr
-
-
-def test_the_doctor_needs_a_layer(plugin, structattn):
-    ramp = "class Ramp(Settings):\n    kind: Literal['ramp']\n"
-    result = structattn("doctor", plugin(f"{ramp}structattn.register(Positions(Ramp, added=lambda d, s: None))\n"))
-    assert result.exit_code == 2
-    assert "own.py: registers no mechanism with a layer, which could be checked" in result.stderr

@@ -12,6 +12,7 @@ from structattn.tasks import TASKS, FormalLanguage, TaskKind, Transduction, requ
 from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
 from structattn.tasks.formal_languages.registry import formal_language
 from structattn.tasks.language_modeling.task import formal_language_task
+from structattn.tasks.transductions.prepare import TransductionSizes, prepare_transduction
 from structattn.tasks.transductions.registry import transduction
 from structattn.text.folders.prepared import open_prepared
 from structattn.training.run_training import train
@@ -69,6 +70,21 @@ def test_strings_that_are_no_indices_are_refused(change, message):
     task = Transduction("own", "", ("a", "b"), ("a", "b"), lambda length, count, generator: change(strings), "regular")
     with pytest.raises(UsageError, match=f"transduction 'own': draw\\(3, 4, generator\\).*{message}"):
         task.sample(3, 4, np.random.default_rng(1))
+
+
+def last_b(length, count, generator):
+    """y is x up to its last b, padded to the longest of the draw."""
+    x = generator.integers(0, 2, size=(count, length))
+    ends = (np.arange(1, length + 1) * x).max(axis=1)
+    return x, np.where(np.arange(ends.max()) < ends[:, None], x[:, : ends.max()], 2)
+
+
+def test_an_output_whose_length_depends_on_the_data_is_refused(tmp_path):
+    structattn.register(Transduction("last-b", "", ("a", "b"), ("a", "b", "PAD"), last_b, "regular"))
+    message = r"'last-b': draw\(\d+, \d+, generator\): y has length \d+, and in another draw \d+; expected a length"
+    with pytest.raises(UsageError, match=message):
+        prepare_transduction(tmp_path / "data", "last-b", sizes=TransductionSizes((4, 6), (7, 8), 1, 1))
+    assert not (tmp_path / "data").exists()
 
 
 def test_a_language_without_a_method_is_refused():
@@ -141,11 +157,11 @@ def test_names_of_tasks_are_those_that_are_registered():
         "title": "Task",
         "type": "string",
     }
-    known = "'translation' or 'doubled', got 'dubled'; did you mean doubled?"
+    known = "'translation' or 'doubled', got 'dubled'; did you mean doubled?; one of your own "
     with pytest.raises(SettingsError) as caught:
         resolve_settings({"task": "dubled", "data": "data"})
     assert str(caught.value).startswith("settings: task: Input should be 'formal_language', 'language_modeling', ")
-    assert str(caught.value).endswith(known)
+    assert known in str(caught.value)
 
 
 def test_incomplete_tasks_are_refused():

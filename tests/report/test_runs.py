@@ -58,7 +58,7 @@ def test_splits_are_ordered_train_valid_test(make_run):
 
 
 def test_the_data_is_named_by_its_language_or_by_its_folder(make_run):
-    assert read_run(make_run("a")).data_name == "marked-reversal (faithful)"
+    assert read_run(make_run("a")).data_name == "marked-reversal"
     text = {"kind": "sentences", "name": "wikitext"}
     assert read_run(make_run("b", data=text)).data_name == "wikitext"
     bare = make_run("c")

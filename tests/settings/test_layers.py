@@ -7,7 +7,9 @@ from structattn.settings.layers import layer_class
 from structattn.settings.mechanisms import MECHANISMS, CrossGaussian, NoAttention, Softmax, StackPointer, Superposition
 from structattn.settings.run import RunSettings, resolve_settings
 from structattn.settings.transformer import DecoderSettings
-from structattn.support.errors import SettingsError
+from structattn.support.errors import SettingsError, UsageError
+from structattn.tasks.formal_languages.registry import formal_language
+from structattn.tasks.transductions.registry import transduction
 
 POINTER = StackPointer(attention="stack_pointer")
 
@@ -103,8 +105,8 @@ def test_positions_are_a_name_or_a_mapping(given, meant):
         ("model.layers=nondeterministic-a-b-c", "expected nondeterministic-Q-S-m"),
         ("model.layers=2.10", "YAML reads 2.1 as a number"),
         ("model.layers=3x", "'' in '3x': expected a number"),
-        ("model.layers=3+", "'' in '3[+]': expected a number"),
-        ("model.layers=3+softmax", r"model\.layers\.0.*stack: .*'softmax'"),
+        ("model.layers=3+", "'' in '3[+]': expected one of"),
+        ("model.layers=3+softmax", "'softmax' in '3[+]softmax': expected one of"),
         ("model.layers=0", "at least 1 item"),
         ("model.layers=2.softmax-3", "layer 2: d_model 32 is not divisible by num_heads 3"),
         (
@@ -129,7 +131,7 @@ def test_positions_are_a_name_or_a_mapping(given, meant):
         ),
         (
             "model={kind: encoder_decoder, decoder: {cross_attention: 5xsuperposition-3}}",
-            r"model\.decoder\.cross_attention\.0.*'superposition'",
+            r"model\.decoder\.cross_attention: 'superposition-3' .* one of gaussian, hard, none, softmax;",
         ),
         (
             "model={kind: encoder_decoder, encoder: {layers: softmax-3}}",
@@ -156,3 +158,50 @@ def test_every_field_has_a_description():
     for kind in kinds:
         for name, field in schema[kind]["properties"].items():
             assert name in ("kind", "attention") or field.get("description"), (kind, name)
+
+
+OWN = "; one of your own needs --plugin FILE.py, or plugins: [FILE.py] in a recipe"
+BUILT_IN = [entry for name, entry in sorted(MECHANISMS.items()) if name not in MECHANISMS.plugins]
+PLACES = {
+    "layers": ("model.layers=2xfoo", lambda entry: entry.layer or entry.self_attention),
+    "layers, by name": ("model.layers=[{attention: foo}]", lambda entry: entry.layer or entry.self_attention),
+    "added": ("model.layers=2+foo", lambda entry: entry.added_stack),
+    "added, by name": ("model.layers=[{stack: foo}]", lambda entry: entry.added_stack),
+    "recurrent": ("model={kind: lstm, stack: foo}", lambda entry: entry.recurrent_stack),
+    "pretrained": ("model={kind: gpt2, stack: foo}", lambda entry: entry.added_stack),
+    "cross": ("model.decoder={layers: 2, cross_attention: 2xfoo}", lambda entry: entry.cross_attention),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_an_unknown_mechanism_is_refused_with_those_that_fit_there_and_the_way_to_add_one(place):
+    override, fits = PLACES[place]
+    first = ["model.kind=encoder_decoder"] if place == "cross" else []
+    with pytest.raises(SettingsError) as caught:
+        model(*first, override)
+    names = {entry.name for entry in BUILT_IN if fits(entry)}
+    assert 0 < len(names) < len(BUILT_IN)
+    listed = str(caught.value).partition("one of ")[2].partition(";")[0].split(", got")[0]
+    assert {name for name in listed.split(", ") if name in {entry.name for entry in BUILT_IN}} == names
+    assert OWN in str(caught.value)
+
+
+def test_a_mechanism_of_another_place_is_refused_with_those_that_fit():
+    for override in ("model.layers=2.stratified", "model={kind: lstm, stack: stack_pointer}", "model.layers=1+hard"):
+        with pytest.raises(SettingsError, match=r"expected (a number of softmax layers or )?one of"):
+            model(override)
+
+
+def test_an_unknown_task_means_one_that_has_the_word():
+    with pytest.raises(SettingsError) as caught:
+        resolve_settings({"task": "transduction", "data": "prepared"})
+    assert f"; did you mean masked_transduction or autoregressive_transduction?{OWN}" in str(caught.value)
+    with pytest.raises(SettingsError, match=r"did you mean formal_language\?"):
+        resolve_settings({"task": "formal_languages", "data": "prepared"})
+
+
+@pytest.mark.parametrize("find", [formal_language, transduction])
+def test_unknown_languages_and_transductions_name_the_option_for_plugins(find):
+    with pytest.raises(UsageError) as caught:
+        find("foo")
+    assert str(caught.value).endswith(OWN)

@@ -78,7 +78,7 @@ def test_resolved_settings_can_be_read_back(tmp_path):
         ("model.d_model=99999999999", "model.d_model=.*: .*less than or equal to 1000000"),
         ("model={kind: two_stream, num_layers: 999999999}", "num_layers: .*less than or equal to 1000"),
         ("model.kind=gtp2", r"'gtp2' is not one of .*; did you mean gpt2\?$"),
-        ("model.layers=superpositon-16", r"'superpositon-16' in .*; did you mean superposition\?$"),
+        ("model.layers=superpositon-16", r"'superpositon-16' in .*; did you mean superposition\?; one of your own"),
         ("model=lstm", r"model=lstm: expected settings, as \{field: value\}, got 'lstm'$"),
         ("model.layers=nondeterministic-20-3-5", r"^\S+ model.layers.0.nondeterministic.num_states: .*, got 20$"),
         ("training.num_threads=99999", "num_threads=.*: .*less than or equal to 1024"),

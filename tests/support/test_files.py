@@ -12,16 +12,16 @@ import pytest
 from structattn.support.errors import DataError, StructattnError
 from structattn.support.files import (
     create_folder,
-    exclusive_lock,
     flush_to_disk,
     is_empty_folder,
     let_others_read,
-    remove_abandoned_folders,
     sha256_of_file,
     write_atomically,
     write_folder_atomically,
     write_unflushed,
 )
+from structattn.support.incomplete_folders import remove_abandoned_folders
+from structattn.support.locks import exclusive_lock
 from structattn.support.seeds import derived_seed, numpy_generator
 
 
@@ -89,7 +89,7 @@ def test_a_folder_that_cannot_be_created_is_an_error(tmp_path, monkeypatch):
     def gone(path):
         raise FileNotFoundError(2, "gone", str(path))
 
-    monkeypatch.setattr("structattn.support.files.lock_file", contended)
+    monkeypatch.setattr("structattn.support.incomplete_folders.lock_file", contended)
     monkeypatch.setattr(Path, "mkdir", gone)
     with pytest.raises(FileNotFoundError, match="gone"), write_folder_atomically(tmp_path / "data"):
         pass
@@ -180,7 +180,7 @@ def test_a_held_lock_names_its_owner(tmp_path):
 
 def test_a_lock_dies_with_its_owner(tmp_path):
     program = (
-        "import os, sys; from pathlib import Path; from structattn.support.files import exclusive_lock\n"
+        "import os, sys; from pathlib import Path; from structattn.support.locks import exclusive_lock\n"
         "with exclusive_lock(Path(sys.argv[1]), 'training'): os.kill(os.getpid(), 9)"
     )
     killed = subprocess.run([sys.executable, "-c", program, str(tmp_path / "lock")], check=False)

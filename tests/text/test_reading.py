@@ -110,6 +110,20 @@ def test_other_than_regular_files_are_rejected(tmp_path, make, reason):
         list(read_lines(path, Notices()))
 
 
+@pytest.mark.parametrize("chunk", [1, 3, 64])
+def test_a_line_is_refused_as_soon_as_it_is_too_long(tmp_path, monkeypatch, chunk):
+    monkeypatch.setattr(text_module, "MAX_LINE_BYTES", 6)
+    monkeypatch.setattr(text_module, "_CHUNK", chunk)
+    path = tmp_path / "a.txt"
+    assert read(path, b"abcdef\n" * 5 + b"abcdef") == ["abcdef"] * 6
+    path.write_bytes(b"ab\nabcdef\nabcdefg" + b"h" * 100)
+    found = []
+    with pytest.raises(DataError, match="the line has more than 6 bytes; expected shorter lines") as caught:
+        found.extend(line.text for line in iter(read_lines(path, Notices())))
+    assert caught.value.line == 3
+    assert caught.value.column <= 7 + chunk + 1
+
+
 def test_a_read_error_is_reported_with_its_position(tmp_path, monkeypatch):
     class Failing(io.BytesIO):
         def read1(self, size=-1):

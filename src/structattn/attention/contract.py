@@ -13,23 +13,24 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 from torch.autograd import gradcheck
 
+from structattn.attention.comparison import ALONE, BEFORE, WHOLE, require_close, require_equal, require_zero
+from structattn.support.errors import BrokenContractError
+
 TOLERANCE: Final = MappingProxyType({torch.float32: 1e-5, torch.float64: 1e-12})
 """The largest relative error of a step against the whole sequence."""
-_POISON: Final = (123.0, float("nan"), float("inf"))  # at padding
-
-
-class BrokenContractError(AssertionError):
-    """A layer does something else than its contract says."""
+POISON: Final = (123.0, float("nan"), float("inf"))
+"""What padding may hold."""
+ORDINARY: Final = "that beside padding with ordinary numbers"
 
 
 def check_causal(layer: nn.Module, x: Tensor) -> None:
     """Later positions have no influence, and get no gradient."""
     half, changed = x.shape[1] // 2, x.clone()
     changed[:, half:] = -2 * changed[:, half:] + 1
-    _require_equal("an output before the change", layer(changed)[:, :half], layer(x)[:, :half])
+    require_equal("an output after a change of later positions", layer(changed)[:, :half], BEFORE, layer(x)[:, :half])
     x = x.detach().requires_grad_()
     (gradient,) = torch.autograd.grad(layer(x)[:, :half].sum(), x, materialize_grads=True)
-    _require_equal("the gradient of a later position", gradient[:, half:], torch.zeros_like(gradient[:, half:]))
+    require_zero("the gradient of a later position", gradient[:, half:])
 
 
 def check_padding(layer: nn.Module, x: Tensor) -> None:
@@ -37,14 +38,14 @@ def check_padding(layer: nn.Module, x: Tensor) -> None:
     lengths = _lengths(x)
     past = torch.arange(x.shape[1]) >= lengths[:, None]
     clean, clean_gradients = output_and_gradients(layer, x, lengths, torch.ones_like(x))
-    for poison in _POISON:
+    for poison in POISON:
         poisoned = [each.masked_fill(past[..., None], poison) for each in (x, torch.ones_like(x))]
         y, gradients = output_and_gradients(layer, poisoned[0], lengths, poisoned[1])
-        _require_equal(f"an output at padding that holds {poison}", y[past], torch.zeros_like(y[past]))
-        _require_equal(f"an output beside padding that holds {poison}", y, clean)
-        _require_equal("the gradient of padding", gradients[0][past], torch.zeros_like(gradients[0][past]))
+        require_zero(f"the output at padding that holds {poison}", y[past])
+        require_equal(f"an output beside padding that holds {poison}", y, ORDINARY, clean)
+        require_zero("the gradient of padding", gradients[0][past])
         for result, expected in zip(gradients, clean_gradients, strict=True):
-            _require_equal(f"a gradient beside padding that holds {poison}", result, expected)
+            require_equal(f"a gradient beside padding that holds {poison}", result, ORDINARY, expected)
 
 
 def check_batches(layer: nn.Module, x: Tensor) -> None:
@@ -58,15 +59,16 @@ def check_batches(layer: nn.Module, x: Tensor) -> None:
         alone, (grad_alone, *more) = output_and_gradients(
             layer, x[b : b + 1, :length], None, weight[b : b + 1, :length]
         )
-        require_close("an output in a batch", together[b, :length], alone[0], 1e-12)
-        require_close("a gradient in a batch", grad_x[b, :length], grad_alone[0], 1e-12)
+        require_close("an output in a batch", together[b, :length], ALONE, alone[0], 1e-12)
+        require_close("a gradient in a batch", grad_x[b, :length], ALONE, grad_alone[0], 1e-12)
         sums = [total + grad for total, grad in zip(sums, more, strict=True)]
     for result, expected in zip(grads, sums, strict=True):
-        require_close("the gradient of a parameter in a batch", result, expected, 1e-11)
+        require_close("the gradient of a parameter in a batch", result, "the sum of those", expected, 1e-11)
     order = torch.arange(len(x)).roll(1)
-    require_close("an output in another order", layer(x[order], lengths[order]), layer(x, lengths)[order], 1e-15)
+    expected = layer(x, lengths)[order]
+    require_close("an output in another order of the batch", layer(x[order], lengths[order]), BEFORE, expected, 1e-15)
     whole = torch.full((len(x),), x.shape[1])
-    _require_equal("an output with lengths of whole sequences", layer(x, whole), layer(x))
+    require_equal("an output with lengths of whole sequences", layer(x, whole), "that without lengths", layer(x))
 
 
 def check_steps(layer: nn.Module, x: Tensor) -> None:
@@ -76,14 +78,14 @@ def check_steps(layer: nn.Module, x: Tensor) -> None:
     whole, steps = layer(x), by_steps(layer, x)
     if steps.dtype != x.dtype:
         raise BrokenContractError(f"a step returns {steps.dtype}; expected {x.dtype}")
-    require_close("an output of a step", steps, whole, tolerance)
+    require_close("an output of a step", steps, WHOLE, whole, tolerance)
     with torch.no_grad():
-        require_close("an output of a step without gradients", by_steps(layer, x), whole, tolerance)
+        require_close("an output of a step without gradients", by_steps(layer, x), WHOLE, whole, tolerance)
     inputs = [x, *layer.parameters()]
     wanted = torch.autograd.grad(whole.square().sum(), inputs, materialize_grads=True)
     found = torch.autograd.grad(steps.square().sum(), inputs, materialize_grads=True)
     for result, expected in zip(found, wanted, strict=True):
-        require_close("a gradient through steps", result, expected, 10 * tolerance)
+        require_close("a gradient through steps", result, WHOLE, expected, 10 * tolerance)
 
 
 def check_steps_in_float32(layer: nn.Module, x: Tensor) -> None:
@@ -97,17 +99,18 @@ def check_states(layer: Any, x: Tensor) -> None:
     _, state = layer.step(x[:, 0], layer.initial_state(len(x)))
     first, _ = layer.step(x[:, 1], state)
     layer.step(x[:, 2], state)
-    _require_equal("a second step from the same state", layer.step(x[:, 1], state)[0], first)
+    require_equal("a second step from the same state", layer.step(x[:, 1], state)[0], "the first", first)
     chosen = torch.arange(len(x)).repeat_interleave(2).roll(1)
     one, two, mixed = state, state.select(chosen), torch.cat([x[chosen, :1], x.flip(0)[chosen, 1:]], dim=1)
     for t in range(1, x.shape[1]):
         y, one = layer.step(x[:, t], one)
         z, two = layer.step(mixed[:, t], two)
-    require_close("a branch", y, layer(x)[:, -1], 1e-12)
-    require_close("a branch that was selected", z, layer(mixed)[:, -1], 1e-12)
+    require_close("a branch", y, WHOLE, layer(x)[:, -1], 1e-12)
+    require_close("a branch that was selected", z, WHOLE, layer(mixed)[:, -1], 1e-12)
     picked, x_t = torch.tensor([3, 1]), x[:2, 2]
     twice, _ = layer.step(x_t, state.select(chosen).select(picked))
-    require_close("a state that was selected twice", twice, layer.step(x_t, state.select(chosen[picked]))[0], 1e-14)
+    once, _ = layer.step(x_t, state.select(chosen[picked]))
+    require_close("a step from a state that was selected twice", twice, "that after one selection", once, 1e-14)
 
 
 def check_gradients(layer: nn.Module, x: Tensor, fast: bool = False) -> None:
@@ -124,7 +127,7 @@ def check_weights(layer: nn.Module, x: Tensor) -> None:
         for parameter in other.parameters():
             parameter.fill_(float("nan"))
     other.load_state_dict(load(save(layer.state_dict())))
-    _require_equal("an output after saving and loading", other(x), layer(x))
+    require_equal("an output after saving and loading", other(x), BEFORE, layer(x))
 
 
 def check_empty(layer: nn.Module, x: Tensor) -> None:
@@ -138,7 +141,7 @@ def check_empty(layer: nn.Module, x: Tensor) -> None:
         if not all(grad.isfinite().all() for grad in grads):
             raise BrokenContractError(f"of an input {tuple(part.shape)}, a gradient is not finite")
         zeros, _ = output_and_gradients(layer, part, torch.zeros(shape[0], dtype=torch.int64))
-        _require_equal("an output of length 0", zeros, torch.zeros_like(zeros))
+        require_zero("the output of a sequence of length 0", zeros)
 
 
 def check_explanation(layer: Any, x: Tensor) -> None:
@@ -153,9 +156,8 @@ def check_explanation(layer: Any, x: Tensor) -> None:
     for name, tensor in {"weights": record.weights.transpose(1, 2), **record.details}.items():
         if tensor.requires_grad:
             raise BrokenContractError(f"{name} have gradients")
-        _require_equal(f"{name} at padding", tensor[past], torch.zeros_like(tensor[past]))
-    later = record.weights.triu(1 + record.first_source)
-    _require_equal("the weight of a later position", later, torch.zeros_like(later))
+        require_zero(f"the {name} at padding", tensor[past])
+    require_zero("the weight of a later position", record.weights.triu(1 + record.first_source))
 
 
 CHECKS: Final[Mapping[str, Callable[[Any, Tensor], None]]] = MappingProxyType(
@@ -181,22 +183,6 @@ def by_steps(layer: Any, x: Tensor) -> Tensor:
         y_t, state = layer.step(x_t, state)
         outputs.append(y_t)
     return torch.stack(outputs, dim=1)
-
-
-def require_close(what: str, result: Tensor, expected: Tensor, tolerance: float) -> None:
-    """Check that ‖result - expected‖ <= tolerance ‖expected‖.
-
-    Raises:
-        BrokenContractError: it is larger, or a number is NaN.
-    """
-    error = (result - expected).norm().item()
-    if not error <= tolerance * max(expected.norm().item(), 1e-30):
-        raise BrokenContractError(f"{what} differs by {error / max(expected.norm().item(), 1e-30):.1e}")
-
-
-def _require_equal(what: str, result: Tensor, expected: Tensor) -> None:
-    if not torch.equal(result, expected):
-        raise BrokenContractError(f"{what} differs by {(result - expected).abs().max().item():.1e}")
 
 
 def output_and_gradients(

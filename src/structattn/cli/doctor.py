@@ -1,4 +1,4 @@
-"""``structattn doctor``: show the environment and check the operators, or the mechanisms of plugins."""
+"""``structattn doctor``: show the environment and check the operators, or what plugins register."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -17,14 +17,15 @@ if TYPE_CHECKING:
 def doctor(
     plugins: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[FILE.py]...", help="Plugins whose mechanisms are checked instead."),
+        typer.Argument(metavar="[FILE.py]...", help="Plugins that are checked instead."),
     ] = None,
     json: Json = False,
 ) -> None:
     """Show versions, kernels, hardware and fast precisions, and check every implementation against its reference.
 
-    With plugins, check that their mechanisms do what an attention layer must: whole sequences equal single steps,
-    nothing depends on later positions, padding or other sequences, and so on.
+    With plugins, check that what they register does what it must. Mechanisms and cross-attention: whole sequences equal
+    single steps, nothing depends on later positions, padding or other sequences, and so on; positions, formal
+    languages, transductions and tasks likewise.
 
     Examples:
         structattn doctor
@@ -64,10 +65,10 @@ def _print_verdicts(verdicts: "Sequence[Verdict]") -> None:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table("mechanism", "what it must do", "found")
+    table = Table("what is registered", "what it must do", "found")
     for each in verdicts:
         found = Text(each.problem, style="red") if each.problem else Text("yes")
-        table.add_row(each.mechanism, Text(each.rule), found)
+        table.add_row(Text(f"{each.kind} {each.name}"), Text(each.rule), found)
     Console().print(table)
 
 

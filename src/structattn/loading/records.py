@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from structattn.attention.protocols import Explanation
@@ -76,7 +77,13 @@ class Record:
 
 
 def _array(tensor: Tensor | None, time: int) -> np.ndarray[tuple[int, ...], np.dtype[np.generic]] | None:
-    return None if tensor is None else tensor[0, :time].detach().cpu().numpy()
+    return None if tensor is None else _numpy(tensor[0, :time])
+
+
+def _numpy(tensor: Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.generic]]:
+    """Return an array, in float32 for bfloat16, which NumPy does not have."""
+    tensor = tensor.detach().cpu()
+    return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
 
 
 def _contents(computed: StackContents | None, time: int, sources: int) -> Contents | None:
@@ -112,7 +119,7 @@ def records_of(
     """
     time = len(tokens)
     sources = (BOTTOM,) * explanation.first_source + tuple(tokens if memory is None else memory)
-    weights = explanation.weights[0, :, :time, : len(sources)].detach().cpu().numpy()
+    weights = _numpy(explanation.weights[0, :, :time, : len(sources)])
     stacks = _stacks(explanation, depths, len(weights))
     return [
         Record(

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from typing import cast
+from typing import NamedTuple, cast
 
 import torch
 
@@ -26,18 +26,24 @@ from structattn.support.devices import default_device
 from structattn.support.errors import CheckpointError, DataError, UsageError
 from structattn.tasks.loaded import TrainedModel
 from structattn.tasks.model import build_model_for, expected_weights
+from structattn.tasks.precision import Precision, require_precision
 from structattn.text.folders.prepared import PreparedFolder, open_prepared
 
 _logger = logging.getLogger("structattn")
 
 
 def open_run(
-    run_dir: Path, checkpoint: str | None = None, *, data: Path | None = None, device: torch.device | None = None
+    run_dir: Path,
+    checkpoint: str | None = None,
+    *,
+    data: Path | None = None,
+    device: torch.device | None = None,
+    precision: Precision = "float32",
 ) -> TrainedRun:
     """Load a trained run. The digests of settings, weights and data are verified.
 
-    The model computes in float32 also if it was trained in bfloat16, so that its results depend on the processor only
-    by rounding; `--verbose` says so.
+    Unless ``precision`` says otherwise, the model computes in float32 also if it was trained in bfloat16, so that its
+    results depend on the processor only by rounding; `--verbose` says so.
 
     Args:
         run_dir: the run folder.
@@ -45,23 +51,30 @@ def open_run(
             None: as in the settings of the run.
         data: the prepared folder; None: the path in the settings.
         device: of the model; None: a GPU if there is one.
+        precision: see ``load``.
 
     Raises:
         StructattnError: the folder is not a run folder.
+        UsageError: the precision is unknown, or slow on the device.
         SettingsError: the settings have changed since the run was started.
         CheckpointError: the checkpoint is missing or damaged, belongs to other data or another model, or has a weight
             that is NaN or infinite.
         DataError: the prepared folder is missing or damaged.
     """
+    how = _How(device or default_device(), precision)
     folder = existing_run(run_dir)
     settings = folder.read_settings()
-    return _open(folder, settings, checkpoints_of(run_dir, checkpoint or settings.evaluation.checkpoint), data, device)
+    return _open(folder, settings, checkpoints_of(run_dir, checkpoint or settings.evaluation.checkpoint), data, how)
 
 
-def _open(
-    folder: RunFolder, settings: RunSettings, paths: Sequence[Path], data: Path | None, device: torch.device | None
-) -> TrainedRun:
+class _How(NamedTuple):
+    device: torch.device
+    precision: Precision
+
+
+def _open(folder: RunFolder, settings: RunSettings, paths: Sequence[Path], data: Path | None, how: _How) -> TrainedRun:
     run_dir = folder.path
+    require_precision(how.precision, how.device)
     weights, manifest = mean_weights(paths)
     if data is None and not settings.data.exists():
         reason = f"the data of {run_dir}: no such folder; give its present path as data=FOLDER, a keyword in Python"
@@ -79,11 +92,11 @@ def _open(
         ) from None
     for change in folder.changed_plugins():
         _logger.warning("%s: computes with another plugin than it was trained with: %s", run_dir, change)
-    if settings.training.precision != "float32":
-        _logger.info("%s: trained in %s, computes in float32", run_dir, settings.training.precision)
+    if settings.training.precision != how.precision:
+        _logger.info("%s: trained in %s, computes in %s", run_dir, settings.training.precision, how.precision)
     updates, digests = tuple(map(update_of, paths)), tuple(map(_digest_of_weights, paths))
-    trained = cast(TrainedModel, model.to(device or default_device()).eval())
-    return TrainedRun(run_dir, settings, prepared, trained, manifest.update, updates, digests)
+    trained = cast(TrainedModel, model.to(how.device).eval())
+    return TrainedRun(run_dir, settings, prepared, trained, manifest.update, updates, digests, how.precision)
 
 
 def _digest_of_weights(checkpoint: Path) -> str:
@@ -91,7 +104,13 @@ def _digest_of_weights(checkpoint: Path) -> str:
 
 
 def load_again(
-    run_dir: Path, data: Path, updates: Sequence[int], digests: Sequence[str], device: str, settings: RunSettings
+    run_dir: Path,
+    data: Path,
+    updates: Sequence[int],
+    digests: Sequence[str],
+    device: str,
+    precision: Precision,
+    settings: RunSettings,
 ) -> TrainedRun:
     """Load a run that was pickled, see ``TrainedRun``, with the settings that it had then.
 
@@ -104,7 +123,8 @@ def load_again(
     for path, digest in zip(paths, digests, strict=True):
         if _digest_of_weights(path) != digest:
             raise CheckpointError(f"{path}: is another checkpoint than the one that was pickled")
-    return replace(_open(folder, folder.read_settings(), paths, data, _device(device)), settings=settings)
+    how = _How(_device(device) or default_device(), precision)
+    return replace(_open(folder, folder.read_settings(), paths, data, how), settings=settings)
 
 
 def _device(name: str | torch.device) -> torch.device | None:
@@ -146,6 +166,7 @@ def load(
     device: str | torch.device = "auto",
     *,
     data: str | PathLike[str] | None = None,
+    precision: Precision = "float32",
 ) -> TrainedRun:
     """Load a trained run of any kind; the digests of its weights and of its data are verified.
 
@@ -163,6 +184,9 @@ def load(
         checkpoint: ``best`` or ``last``; ``best-K`` or ``last-K`` for the average of the weights of K checkpoints.
         device: of the model, for instance ``cpu`` or ``cuda``; ``auto``: a GPU if there is one.
         data: the prepared folder; None: the path in the settings of the run.
+        precision: of the products in the methods of the run: ``float32``, that of the weights, also after training in
+            bfloat16; or ``bf16``, by ``torch.autocast``, for devices with instructions for it. ``run.model`` and
+            ``evaluate`` compute in float32.
 
     Returns:
         The run, with ``settings``, ``metadata`` (the run card) and ``model`` (in evaluation mode); and, as its kind
@@ -170,8 +194,10 @@ def load(
 
     Raises:
         StructattnError: the folder is not a run folder.
-        UsageError: ``checkpoint`` is none of the above, or the device is not there.
+        UsageError: ``checkpoint`` or ``precision`` is none of the above, bfloat16 is slow on the device, or the device
+            is not there.
         CheckpointError: the checkpoint is missing or damaged, or belongs to other data or another model.
         DataError: the prepared folder is missing or damaged.
     """
-    return open_run(Path(run_dir), checkpoint, data=None if data is None else Path(data), device=_device(device))
+    folder = None if data is None else Path(data)
+    return open_run(Path(run_dir), checkpoint, data=folder, device=_device(device), precision=precision)

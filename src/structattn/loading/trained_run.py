@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 import numpy as np
+import torch
 
 from structattn.acceleration import accelerate
-from structattn.loading.records import Record, records_of
+from structattn.loading.explanations import explain_texts
+from structattn.loading.records import Record
 from structattn.runs.folder import RunFolder
 from structattn.settings.run import RunSettings
 from structattn.support.errors import UsageError
 from structattn.support.imports import lazy_function
 from structattn.support.shapes import Float
 from structattn.tasks.loaded import (
-    Explainer,
-    LoadedRun,
     Prediction,
     TrainedModel,
     in_chunks,
@@ -26,6 +26,7 @@ from structattn.tasks.loaded import (
     require_no_string,
     require_texts,
 )
+from structattn.tasks.precision import Precision, autocast
 from structattn.tasks.registry import kind_of
 from structattn.text.folders.prepared import PreparedFolder
 
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from structattn.loading.word_vectors import embed_words
     from structattn.tasks.language_modeling.generator import Generation, GenerationSettings
     from structattn.tasks.scores import Score
-    from structattn.tasks.translation.predict import Precision, Translation
+    from structattn.tasks.translation.predict import Translation
     from structattn.tasks.translation.translators import make_line_translator
 else:  # each is imported when it is first called
     seeded_sampling = lazy_function("structattn.decoding.sampling", "seeded_sampling")
@@ -43,48 +44,12 @@ else:  # each is imported when it is first called
     make_line_translator = lazy_function("structattn.tasks.translation.translators", "make_line_translator")
 
 _load_again = lazy_function("structattn.loading.runs", "load_again")  # that module imports this one
+Text = TypeVar("Text")
 Result = TypeVar("Result")
 
 
 def _unpickled(*arguments: Any) -> Any:
     return _load_again(*arguments)
-
-
-def explain_texts(run: LoadedRun, texts: Sequence[str], targets: Sequence[str] | None = None) -> list[list[Record]]:
-    """Return the records of all layers and heads for each text, one text at a time; see ``TrainedRun.explain``."""
-    for what, given in (("texts", texts), ("targets", targets)):
-        require_no_string(given)
-        require_texts(given or (), what)
-    explainer = kind_of(run).explainer(run)
-    answers = targets_of(explainer, run, texts, targets)
-    batches = (explainer.text(*pair, number) for number, pair in enumerate(zip(texts, answers, strict=True), start=1))
-    return [layer_records(explainer, batch) for batch in batches]
-
-
-def targets_of(
-    explainer: Explainer, run: LoadedRun, texts: Sequence[str], targets: Sequence[str] | None
-) -> Sequence[str | None]:
-    """Return the target of each text, None where none is given.
-
-    Raises:
-        UsageError: there is not one target for each text, or the task has no targets.
-    """
-    if targets is None:
-        return [None] * len(texts)
-    if len(targets) != len(texts):
-        raise UsageError(f"{len(targets)} targets for {len(texts)} texts; expected one for each")
-    if not explainer.has_targets:
-        raise UsageError(f"the task {run.settings.task!r} has no targets")
-    return targets
-
-
-def layer_records(explainer: Explainer, batch: Any, depths: int = 0) -> list[Record]:
-    """Return the records of all layers and heads for a batch of size 1, with the contents of some depths of stacks."""
-    return [
-        record
-        for each in explainer.layers(batch)
-        for record in records_of(each.explanation, each.tokens, each.memory, each.side, depths)
-    ]
 
 
 @dataclass(frozen=True)
@@ -99,6 +64,7 @@ class TrainedRun:
         update: the update after which the weights were saved; for averaged weights, the last one.
         averaged_updates: the updates of all checkpoints whose weights were averaged, the last first.
         digests: the SHA-256 of the weights of each of these checkpoints; none for a model that was not loaded.
+        precision: of the products in the methods below; see ``load``.
 
     A pickled run is its folder, checkpoints and digests, from which it is loaded again: weights are not pickled, and
     changes of them are lost. A deep copy has a model of its own.
@@ -111,15 +77,16 @@ class TrainedRun:
     update: int
     averaged_updates: tuple[int, ...] = ()
     digests: tuple[str, ...] = ()
+    precision: Precision = "float32"
 
     def __reduce__(self) -> tuple[Any, ...]:
         if not self.digests:
             raise UsageError(
                 f"{self.run_dir}: was not loaded from a checkpoint; pickle the weights of its model instead"
             )
-        device = str(next(self.model.parameters()).device)
         folders = self.run_dir.resolve(), self.prepared.path.resolve()
-        return _unpickled, (*folders, self.averaged_updates, self.digests, device, self.settings)
+        how = str(self._device), self.precision
+        return _unpickled, (*folders, self.averaged_updates, self.digests, *how, self.settings)
 
     def __copy__(self) -> "TrainedRun":
         return replace(self)
@@ -131,6 +98,25 @@ class TrainedRun:
     def accelerated(self) -> TrainedModel:
         """What computes the model in the methods below: ``accelerate(run.model)``."""
         return accelerate(self.model)
+
+    @property
+    def _device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+    def _computing(self) -> torch.autocast:
+        return autocast(self._device, self.precision)
+
+    def _answers(
+        self, texts: Iterable[Text], function: Callable[[list[Text], int], list[Result]]
+    ) -> list[Result] | Iterator[Result]:
+        """Return a list for a list of texts, and an iterator for an iterator; computed in the precision of the run."""
+
+        def computed(chunk: list[Text], first: int) -> list[Result]:
+            with self._computing():
+                return function(chunk, first)
+
+        results = in_chunks(texts, computed)
+        return results if isinstance(texts, Iterator) else list(results)
 
     @cached_property
     def metadata(self) -> dict[str, Any]:
@@ -188,7 +174,7 @@ class TrainedRun:
         require_texts(stop, "stop")
         how = (temperature, top_k, top_p, beam, seed, tuple(stop), max_length, batch_size, lines)
         generator = kind_of(self).generator(self, GenerationSettings(n, *how))
-        return _listed(prompts, in_chunks([""] if prompts is None else prompts, _of_texts(generator)))
+        return self._answers([""] if prompts is None else prompts, _of_texts(generator))
 
     @overload
     def score(self, texts: Sequence[str] | Sequence[tuple[str, str]], **options: Any) -> "list[Score]": ...
@@ -219,7 +205,7 @@ class TrainedRun:
         require_counts(batch_size=batch_size)
         scorer = kind_of(self).scorer(self, per_token, batch_size)  # that of translations checks its pairs itself
         is_parallel = self.prepared.parallel_sides is not None
-        return _listed(texts, in_chunks(texts, scorer if is_parallel else _of_texts(scorer)))
+        return self._answers(texts, scorer if is_parallel else _of_texts(scorer))
 
     @overload
     def translate(self, lines: Sequence[str], n: int = 1, **options: Any) -> "list[list[Translation]]": ...
@@ -237,7 +223,7 @@ class TrainedRun:
         top_p: float | None = None,
         seed: int = 1,
         batch_size: int = 64,
-        precision: "Precision" = "float32",
+        precision: Precision | None = None,
         alignments: bool = False,
         **evaluation: Any,
     ) -> "list[list[Translation]] | Iterator[list[Translation]]":
@@ -252,7 +238,7 @@ class TrainedRun:
             top_p: sample from the fewest most probable tokens of this total probability.
             seed: of samples, which depend on it, the line and the number of the sample alone.
             batch_size: the number of lines that are translated at once; affects speed and memory only.
-            precision: of products: "float32" for that of the weights, or "bf16", for devices with instructions for it.
+            precision: of products, "float32" or "bf16"; None: as the run was loaded with, see ``load``.
             alignments: whether to return the word alignment of each translation, by cross-attention.
             **evaluation: evaluation settings other than those of the run: ``search``, ``beam_size``,
                 ``length_penalty``, ``max_length_ratio``, ``max_length_offset``, ``max_length``, ``unknown_words``.
@@ -263,8 +249,9 @@ class TrainedRun:
         """
         require_counts(batch_size=batch_size)
         sampling = seeded_sampling(temperature, top_k, top_p, seed)
-        translator = make_line_translator(self, n, sampling, precision, batch_size, evaluation, aligns=alignments)
-        return _listed(lines, in_chunks(lines, _of_texts(translator)))
+        chosen = self.precision if precision is None else precision
+        translator = make_line_translator(self, n, sampling, chosen, batch_size, evaluation, aligns=alignments)
+        return self._answers(lines, _of_texts(translator))
 
     @overload
     def predict(self, inputs: Sequence[str], batch_size: int = 64) -> list[Prediction]: ...
@@ -286,7 +273,7 @@ class TrainedRun:
             UsageError: the run is of another kind.
         """
         require_counts(batch_size=batch_size)
-        return _listed(inputs, in_chunks(inputs, _of_texts(kind_of(self).predictor(self, batch_size))))
+        return self._answers(inputs, _of_texts(kind_of(self).predictor(self, batch_size)))
 
     def embed(
         self, words: Sequence[str], side: Literal["source", "target"] | None = None, stream: str | None = None
@@ -318,7 +305,8 @@ class TrainedRun:
             DataError: a text or target cannot be encoded, or is too long for the model.
             UsageError: there is not one target for each text, or the task has no targets.
         """
-        return explain_texts(self, texts, targets)
+        with self._computing():
+            return explain_texts(self, texts, targets)
 
 
 def _of_texts(function: Callable[[list[Any], int], list[Result]]) -> Callable[[list[Any], int], list[Result]]:
@@ -329,8 +317,3 @@ def _of_texts(function: Callable[[list[Any], int], list[Result]]) -> Callable[[l
         return function(texts, first)
 
     return checked
-
-
-def _listed(texts: Iterable[object] | None, results: Iterator[Result]) -> list[Result] | Iterator[Result]:
-    """Return a list for a list of texts, and an iterator for an iterator."""
-    return results if isinstance(texts, Iterator) else list(results)

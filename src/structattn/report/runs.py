@@ -294,7 +294,7 @@ class Run:
         if language is None:
             return str(self.data.get("name") or Path(str(self.settings.get("data", "data"))).name)
         variant = self.data.get("variant")
-        return f"{language} ({variant})" if variant else str(language)
+        return str(language) if variant in (None, "faithful") else f"{language} ({variant})"
 
     @property
     def model(self) -> str:

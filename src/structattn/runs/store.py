@@ -21,7 +21,6 @@ from structattn.support.errors import DataError, StructattnError
 from structattn.support.files import (
     create_folder,
     create_folder_unflushed,
-    remove_abandoned_folders,
     remove_file_unflushed,
     remove_folders,
     remove_leftover_folder,
@@ -31,6 +30,7 @@ from structattn.support.files import (
     write_folder_atomically,
     write_unflushed,
 )
+from structattn.support.incomplete_folders import remove_abandoned_folders
 from structattn.support.json_files import json_with_digest, read_json, write_json
 from structattn.support.reading import read_bytes
 

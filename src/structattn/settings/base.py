@@ -1,7 +1,7 @@
 """Base class of all settings, unions of settings classes, and suggestions for misspelt fields."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -23,7 +23,7 @@ from pydantic_core import CoreSchema, ErrorDetails, PydanticKnownError
 from pydantic_core.core_schema import no_info_plain_validator_function
 
 from structattn.support.errors import UsageError
-from structattn.support.plugins import Registry
+from structattn.support.plugins import Registry, own_entry_hint
 from structattn.support.reading import MAX_INTEGER
 
 MAX_LAYERS = 1_000
@@ -51,16 +51,26 @@ def words_of(problem: ErrorDetails) -> str:
             return "no such field"
         case "union_tag_invalid":
             tag, expected = problem["ctx"]["tag"], problem["ctx"]["expected_tags"].replace("'", "").split(", ")
-            return f"{tag!r} is not one of {', '.join(expected)}{did_you_mean(tag, expected)}"
+            return f"{tag!r} is not one of {', '.join(expected)}{hint_for_name(tag, expected)}"
         case "union_tag_not_found" | "model_type" | "dict_type":
             return "expected settings, as {field: value}"
     return problem["msg"].removeprefix("Value error, ")
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return the end of a message that names the known name that is most similar; empty if none is."""
-    similar = get_close_matches(name, list(known), n=1, cutoff=0.7)
-    return f"; did you mean {similar[0]}?" if similar else ""
+    """Return the end of a message with the known names that have this one as a part, else with the most similar one.
+
+    It is empty if there are none.
+    """
+    names = list(known)
+    longer = [each for each in names if name in re.split("[_-]", each)]
+    similar = longer or get_close_matches(name, names, n=1, cutoff=0.7)
+    return f"; did you mean {' or '.join(similar)}?" if similar else ""
+
+
+def hint_for_name(name: str, known: Collection[str]) -> str:
+    """Return the end of a message about an unknown name: what it may mean, and how one adds a name of one's own."""
+    return did_you_mean(name, known) + own_entry_hint(known)
 
 
 @dataclass(frozen=True)

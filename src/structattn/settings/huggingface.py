@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias, cast
 from pydantic import Field, TypeAdapter, create_model, model_validator
 
 from structattn.settings.base import NumLayers, OneOf, Probability, Settings, Size
-from structattn.settings.layers import mechanism_from_short
+from structattn.settings.layers import added_stack_from_short
 from structattn.settings.mechanisms import MECHANISMS, Mechanism, Nondeterministic, StackPointer, Superposition
 
 
@@ -69,7 +69,7 @@ def _inserted_stacks() -> list[type[Settings]]:
 if TYPE_CHECKING:
     InsertedStack: TypeAlias = Stack
 else:
-    InsertedStack = Annotated[Settings, OneOf("attention", "stack_pointer", mechanism_from_short, _inserted_stacks)]
+    InsertedStack = Annotated[Settings, OneOf("attention", "stack_pointer", added_stack_from_short, _inserted_stacks)]
 _STACK: TypeAdapter[Stack] = TypeAdapter(InsertedStack)
 
 

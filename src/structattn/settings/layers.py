@@ -1,14 +1,14 @@
 """Settings of lists of layers, and their short form: ``2.nondeterministic-2-3-5.2``, ``4xnone.softmax-1``."""
 
 import re
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Callable, Mapping
+from functools import cache, partial
 from types import MappingProxyType
 from typing import Annotated, Any, cast
 
 from pydantic import BeforeValidator, Field, create_model
 
-from structattn.settings.base import MAX_LAYERS, OneOf, Settings, did_you_mean
+from structattn.settings.base import MAX_LAYERS, OneOf, Settings, hint_for_name
 from structattn.settings.mechanisms import MECHANISMS, Mechanism, Softmax
 
 _LETTERS: Mapping[str, str] = MappingProxyType(
@@ -17,13 +17,30 @@ _LETTERS: Mapping[str, str] = MappingProxyType(
 _NUMBER = "[0-9]+"
 
 
-def layers_from_short(value: object) -> object:
+Fits = Callable[[Mechanism], object]
+"""Whether a mechanism can be used in a place, as truth value."""
+
+
+def _in_layer(entry: Mechanism) -> object:
+    return entry.layer or entry.self_attention
+
+
+def is_added_stack(entry: Mechanism) -> bool:
+    """Return whether a mechanism can be added after a layer."""
+    return entry.added_stack
+
+
+def layers_from_short(value: object, fits: Fits = _in_layer) -> object:
     """Convert the short form of layers to a list of mappings; return values other than str and int unchanged.
 
     Parts are separated by dots. A number means that many softmax layers. A name, followed by sizes after hyphens, means
     one layer (``superposition-m``, ``nondeterministic-Q-S-m``, ``softmax-h`` with h heads); the prefix ``3x`` means
     three of them. ``+`` adds a stack after the feed-forward sublayer: ``5+stack_pointer``. ``stack_pointer`` alone
     means ``softmax+stack_pointer``, the layer of its paper.
+
+    Args:
+        value: the settings of layers.
+        fits: which mechanisms the layers may have.
 
     Raises:
         ValueError: the text is not a valid short form, or has more than ``MAX_LAYERS`` layers.
@@ -33,23 +50,23 @@ def layers_from_short(value: object) -> object:
     text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
     if not isinstance(text, str):
         return value
-    parts = [_layers_of_part(part, text) for part in text.split(".")]
+    parts = [_layers_of_part(part, text, fits) for part in text.split(".")]
     total = sum(count for count, _ in parts)
     if total > MAX_LAYERS:  # before so many layers are made
         raise ValueError(f"{total} layers; expected at most {MAX_LAYERS}")
     return [dict(layer) for count, layer in parts for _ in range(count)]
 
 
-def mechanism_from_short(text: str) -> dict[str, Any]:
+def mechanism_from_short(text: str, fits: Fits) -> dict[str, Any]:
     """Convert the short form of one mechanism, ``superposition-10``, to a mapping.
 
     Raises:
-        ValueError: the text is not a valid short form.
+        ValueError: the text is not a valid short form, or the mechanism does not fit.
     """
-    return _mechanism(text, text)
+    return _mechanism(text, text, fits, "one of")
 
 
-def _layers_of_part(part: str, text: str) -> tuple[int, dict[str, Any]]:
+def _layers_of_part(part: str, text: str, fits: Fits) -> tuple[int, dict[str, Any]]:
     """Return the number of layers that a part means, and one of them."""
     body, plus, stack = part.partition("+")
     if re.fullmatch(_NUMBER, body):
@@ -59,16 +76,17 @@ def _layers_of_part(part: str, text: str) -> tuple[int, dict[str, Any]]:
         count, name = (match[1] or "1", match[2]) if match else ("1", body)
     if name == "stack_pointer" and not plus:
         name, plus, stack = "softmax", "+", "stack_pointer"
-    added = {"stack": _mechanism(stack, text)} if plus else {}
-    return int(count), _mechanism(name, text) | added
+    added = {"stack": _mechanism(stack, text, is_added_stack, "one of")} if plus else {}
+    return int(count), _mechanism(name, text, fits, "a number of softmax layers or one of") | added
 
 
-def _mechanism(part: str, text: str) -> dict[str, Any]:
+def _mechanism(part: str, text: str, fits: Fits, expected: str) -> dict[str, Any]:
     name, *sizes = part.split("-")
-    entry = MECHANISMS.get(name)
+    known = {each: entry for each, entry in sorted(MECHANISMS.items()) if fits(entry)}
+    entry = known.get(name)
     if entry is None:
-        expected = f"expected a number of softmax layers or one of {', '.join(sorted(MECHANISMS))}"
-        raise ValueError(f"{part!r} in {text!r}: {expected}{did_you_mean(name, MECHANISMS)}")
+        hint = hint_for_name(name, known)
+        raise ValueError(f"{part!r} in {text!r}: expected {expected} {', '.join(known)}{hint}")
     choices = _sizes(entry)
     fields = next((choice for choice in choices if len(choice) == len(sizes)), None)
     if fields is None or not all(re.fullmatch(_NUMBER, size) for size in sizes):
@@ -83,10 +101,11 @@ def _sizes(entry: Mechanism) -> list[tuple[str, ...]]:
 
 
 def _added_stacks() -> list[type[Settings]]:
-    return [entry.settings for entry in MECHANISMS.values() if entry.added_stack]
+    return [entry.settings for entry in filter(is_added_stack, MECHANISMS.values())]
 
 
-AddedStack = Annotated[Settings, OneOf("attention", "stack_pointer", mechanism_from_short, _added_stacks)]
+added_stack_from_short = partial(mechanism_from_short, fits=is_added_stack)
+AddedStack = Annotated[Settings, OneOf("attention", "stack_pointer", added_stack_from_short, _added_stacks)]
 
 
 class LayerSettings(Settings):
@@ -109,7 +128,7 @@ def layer_class(settings: type[Settings]) -> type[LayerSettings]:
 
 
 def _layers() -> list[type[LayerSettings]]:
-    return [layer_class(entry.settings) for entry in MECHANISMS.values() if entry.layer or entry.self_attention]
+    return [layer_class(entry.settings) for entry in filter(_in_layer, MECHANISMS.values())]
 
 
 def _cross_attention() -> list[type[Settings]]:
@@ -133,7 +152,8 @@ Layers = Annotated[
     Field(description="list of layers, or short form such as 2.superposition-32.2"),
 ]
 _CrossList = Annotated[tuple[CrossAttention, ...], Field(max_length=MAX_LAYERS)]
-CrossLayers = Annotated[_CrossList, BeforeValidator(layers_from_short, json_schema_input_type=_CrossList | str | int)]
+_cross_from_short = partial(layers_from_short, fits=lambda entry: entry.cross_attention)
+CrossLayers = Annotated[_CrossList, BeforeValidator(_cross_from_short, json_schema_input_type=_CrossList | str | int)]
 
 SoftmaxLayer = layer_class(Softmax)
 DEFAULT_LAYERS = (SoftmaxLayer(),) * 5

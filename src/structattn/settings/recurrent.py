@@ -1,5 +1,6 @@
 """Settings of recurrent language models."""
 
+from functools import partial
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, PositiveFloat, model_validator
@@ -14,7 +15,8 @@ def _stacks() -> list[type[Settings]]:
     return [entry.recurrent_stack.settings for entry in MECHANISMS.values() if entry.recurrent_stack is not None]
 
 
-RecurrentStackSettings = Annotated[Settings, OneOf("attention", "superposition", mechanism_from_short, _stacks)]
+_from_short = partial(mechanism_from_short, fits=lambda entry: entry.recurrent_stack)
+RecurrentStackSettings = Annotated[Settings, OneOf("attention", "superposition", _from_short, _stacks)]
 
 
 class RecurrentSettings(Settings):

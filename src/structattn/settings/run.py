@@ -12,7 +12,7 @@ import yaml
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
-from structattn.settings.base import NameIn, Seed, Settings, did_you_mean, hint_for_unknown, words_of
+from structattn.settings.base import NameIn, Seed, Settings, hint_for_name, hint_for_unknown, words_of
 from structattn.settings.embeddings import Sinusoidal
 from structattn.settings.evaluation import EvaluationSettings
 from structattn.settings.mechanisms import Hard
@@ -233,7 +233,7 @@ def error_message(
         if settings is not None and problem["type"] == "extra_forbidden":
             hint = hint_for_unknown(settings, path, problem["loc"])
         if problem["type"] == "literal_error":
-            hint = did_you_mean(str(problem["input"]), re.findall("'([^']*)'", problem["ctx"]["expected"]))
+            hint = hint_for_name(str(problem["input"]), re.findall("'([^']*)'", problem["ctx"]["expected"]))
         lines.append(f"{where}: {_shorten(words, 500)}{given}{hint}")
     more = f"; and {len(problems) - _MAX_PROBLEMS} more" if len(problems) > _MAX_PROBLEMS else ""
     return "; ".join(lines) + more

@@ -72,3 +72,7 @@ class ImplementationUnavailableError(StructattnError):
 
 class NonFiniteError(StructattnError):
     """A training step produced a loss or gradient that is not finite; the parameters were not updated."""
+
+
+class BrokenContractError(AssertionError):
+    """Code of a plugin, or of this package, does something else than its contract says."""

@@ -1,4 +1,4 @@
-"""Every write of the package: atomic files and folders that a power loss cannot take back, and locks.
+"""Every write of the package: atomic files and folders that a power loss cannot take back.
 
 The data of a file are safe once the file is flushed, its name once its folder is. What is not flushed may be lost, in
 any order: a rename may survive without the data of the file.
@@ -6,83 +6,26 @@ any order: a rename may survive without the data of the file.
 
 import hashlib
 import os
-import re
 import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from errno import EAGAIN
+from contextlib import contextmanager, nullcontext, suppress
 from glob import escape
-from os import getpid
 from pathlib import Path
 from secrets import token_hex
 from typing import BinaryIO, Final
 
-from filelock import FileLock, Timeout
-
-from structattn.support.errors import DISK_FULL, LockedError
+from structattn.support.errors import DISK_FULL
+from structattn.support.incomplete_folders import (
+    INCOMPLETE,
+    incomplete_folder,
+    lock_incomplete,
+    remove_abandoned_folders,
+)
+from structattn.support.locks import lock_file
 from structattn.support.reading import READ_ONLY, open_regular
 
-
-@contextmanager
-def lock_file(path: Path, timeout: float = 0) -> Iterator[None]:
-    """Hold the lock of a file, created if missing, while the block runs.
-
-    Args:
-        path: the file.
-        timeout: seconds to wait for another process that holds it.
-
-    Raises:
-        BlockingIOError: another running process holds it.
-        OSError: the file cannot be created.
-    """
-    lock = FileLock(path, timeout=timeout, thread_local=False)
-    try:
-        lock.acquire()
-    except Timeout:
-        raise BlockingIOError(f"{path}: is locked") from None
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-@contextmanager
-def exclusive_lock(path: Path, purpose: str, timeout: float = 0) -> Iterator[None]:
-    """Hold an exclusive lock while the block runs.
-
-    Args:
-        path: the lock file, created if missing.
-        purpose: what the lock is held for, in the error message.
-        timeout: seconds to wait for another process that holds it.
-
-    Raises:
-        LockedError: another running process holds it; the message has its process id. Or the file is not a regular
-            file: its content is replaced, and a link may lead anywhere.
-    """
-    if path.is_symlink() or (path.exists() and not path.is_file()):
-        raise LockedError(f"{path}: is not a regular file")
-    with ExitStack() as stack:
-        try:
-            stack.enter_context(lock_file(path, timeout))
-        except BlockingIOError:
-            raise LockedError(f"{path}: {purpose} is already running in process {_owner(path)}") from None
-        with suppress(PermissionError):  # Windows keeps others, and this process, from a locked file
-            path.write_text(f"{getpid()}\n")
-        yield
-
-
-def _owner(path: Path) -> str:
-    with suppress(OSError):
-        return path.read_bytes()[:32].decode(errors="replace").strip() or "unknown"
-    return "unknown"
-
-
-_LOCK: Final = ".lock"
-_ATTEMPTS: Final = 100
-_INCOMPLETE: Final = ".incomplete"
-"""The end of the names of folders that are being written."""
 _COMPLETE: Final = ".complete"
 """The end of the names of folders whose content is being moved to the folder that they are in."""
 
@@ -189,7 +132,7 @@ def write_folder_atomically(path: Path, previous: Path | None = None) -> Iterato
         with naming_target(path), _filled(path.resolve()) as temporary:
             yield temporary
         return
-    with naming_target(path), _incomplete_folder(path) as temporary:
+    with naming_target(path), incomplete_folder(path) as temporary:
         yield temporary
         _flush_tree(temporary)
         if previous is not None and path.exists():
@@ -210,7 +153,7 @@ def naming_target(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.filename is None or _INCOMPLETE in str(error.filename):
+        if error.filename is None or INCOMPLETE in str(error.filename):
             error.filename = str(path)
         raise
     except Exception as error:
@@ -230,7 +173,7 @@ def _flush_tree(path: Path) -> None:
 @contextmanager
 def _filled(place: Path) -> Iterator[Path]:
     """Yield a temporary folder within an empty one; at the end its content moves up, which a crash only interrupts."""
-    with _incomplete_folder(place / place.name) as temporary:
+    with incomplete_folder(place / place.name) as temporary:
         yield temporary
         _flush_tree(temporary)
         complete = temporary.with_suffix(_COMPLETE)
@@ -256,71 +199,10 @@ def is_empty_folder(path: Path) -> bool:
     with suppress(OSError):
         remove_abandoned_folders(path.absolute().parent, path.absolute().name)
     for complete in path.glob(f".*{_COMPLETE}"):
-        with suppress(OSError), _lock(complete.with_suffix(_INCOMPLETE)):
+        with suppress(OSError), lock_incomplete(complete.with_suffix(INCOMPLETE)):
             _move_up(complete)
     remove_abandoned_folders(path)
     return not any(path.iterdir())
-
-
-@contextmanager
-def _incomplete_folder(path: Path) -> Iterator[Path]:
-    """Yield an empty folder beside ``path``, locked by this process; it is removed if it still has its name at the end.
-
-    Folders for the same ``path`` that killed processes have left are removed first.
-    """
-    remove_abandoned_folders(path.parent, path.name)
-    with ExitStack() as stack:
-        folder = _locked_folder(path, stack)
-        stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        yield folder
-
-
-def _locked_folder(path: Path, stack: ExitStack) -> Path:
-    """Create a folder that is locked until the stack is closed."""
-    for _ in range(_ATTEMPTS):
-        folder = path.with_name(f".{path.name}.{token_hex(4)}{_INCOMPLETE}")
-        try:
-            stack.enter_context(_lock(folder))
-        except BlockingIOError:  # another process is removing the lock's file
-            continue
-        folder.mkdir()
-        return folder
-    folder.mkdir()  # raises what the locks have taken for contention
-    folder.rmdir()
-    raise BlockingIOError(EAGAIN, "other processes remove its locks", str(path))
-
-
-@contextmanager
-def _lock(folder: Path) -> Iterator[None]:
-    """Hold the lock of an incomplete folder: a file beside it, which is removed at the end.
-
-    Raises:
-        OSError: another process holds it, or the file cannot be created.
-    """
-    path = folder.with_name(folder.name + _LOCK)
-    with lock_file(path):
-        try:
-            yield
-        finally:
-            with suppress(OSError):  # Windows keeps a file that is open
-                path.unlink()
-
-
-def remove_abandoned_folders(parent: Path, name: str | None = None) -> None:
-    """Remove incomplete folders that killed processes have left, and their locks; errors are ignored.
-
-    The lock of an incomplete folder is held as long as its process lives.
-
-    Args:
-        parent: where they are.
-        name: the name that they would have got when complete; None: any.
-    """
-    target = ".+" if name is None else re.escape(name)
-    pattern = re.compile(rf"(\.{target}\.[a-z0-9_]{{8}}{re.escape(_INCOMPLETE)})(?:{re.escape(_LOCK)})?", re.DOTALL)
-    names = {match[1] for entry in parent.iterdir() if (match := pattern.fullmatch(entry.name))}
-    for folder in sorted(parent / each for each in names):
-        with suppress(OSError), _lock(folder):
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def write_unflushed(path: Path, content: bytes | str) -> None:
@@ -349,7 +231,7 @@ def temporary_folder(beside: Path | None = None) -> Iterator[Path]:
     """Yield a folder that is removed at the end: beside a given path, on its disk, or where the system has them."""
     if beside is not None:
         create_folder(beside.parent)
-        with _incomplete_folder(beside) as folder:
+        with incomplete_folder(beside) as folder:
             yield folder
         return
     with tempfile.TemporaryDirectory() as name:

@@ -10,7 +10,7 @@ import re
 import shlex
 import sys
 import traceback
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from importlib.abc import SourceLoader
@@ -91,6 +91,12 @@ class Registry(Mapping[str, _EntryT]):
 
 
 REGISTRIES: list[Registry[Any]] = []
+
+
+def own_entry_hint(known: Iterable[str]) -> str:
+    """Return the end of a message about a name that is none of the known ones; empty if plugins add none to these."""
+    is_open = any(set(known) <= registry.keys() for registry in REGISTRIES)
+    return "; one of your own needs --plugin FILE.py, or plugins: [FILE.py] in a recipe" if is_open else ""
 
 
 class Entry(Protocol):

@@ -9,11 +9,11 @@ from structattn.settings.sweep import SweepSettings
 from structattn.support.errors import Interrupted, StructattnError
 from structattn.support.files import (
     create_folder_unflushed,
-    exclusive_lock,
-    remove_abandoned_folders,
     write_atomically,
     write_unflushed,
 )
+from structattn.support.incomplete_folders import remove_abandoned_folders
+from structattn.support.locks import exclusive_lock
 from structattn.sweeps.data_preparation import require_same_prepared_sources
 from structattn.sweeps.outcome import TrialResult
 from structattn.sweeps.plan import Bracket, Plan, going_on, is_unfinished

@@ -12,7 +12,8 @@ from structattn.runs.folder import RunFolder, check_same_settings
 from structattn.settings.training import Budget
 from structattn.support.environment import is_out_of_memory
 from structattn.support.errors import Interrupted, LockedError, SettingsError, StructattnError
-from structattn.support.files import create_folder_unflushed, exclusive_lock, flush_names, flush_to_disk
+from structattn.support.files import create_folder_unflushed, flush_names, flush_to_disk
+from structattn.support.locks import exclusive_lock
 from structattn.support.progress import progress_in_worker
 from structattn.sweeps.data_preparation import prepare_data, write_sources
 from structattn.sweeps.outcome import Outcome, TrialResult, outcome_after, outcome_of_run, trial_result

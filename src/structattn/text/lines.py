@@ -5,7 +5,7 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 from structattn.settings.run import RunSettings
 from structattn.settings.training import StreamBatches
@@ -48,6 +48,8 @@ class Normalization:
         return asdict(self)
 
 
+MAX_CHARACTERS: Final = 1 << 20
+"""The maximum length of a line that a model is given: its tokens take far more memory than the line."""
 _logger = logging.getLogger("structattn")
 
 
@@ -77,8 +79,10 @@ def encoded(encoder: Encoder, text: str, path: Path, number: int) -> list[int]:
     """Return the ids of a line.
 
     Raises:
-        DataError: it has a line feed, or cannot be encoded.
+        DataError: it has a line feed or more than ``MAX_CHARACTERS``, or cannot be encoded.
     """
+    if len(text) > MAX_CHARACTERS:
+        raise DataError(path, f"has {len(text):,} characters; expected at most {MAX_CHARACTERS:,} in a line", number)
     if "\n" in text:
         raise DataError(path, f"{text!r:.60}: has a line feed; expected one line without its end", number)
     try:

@@ -9,6 +9,7 @@
 | CR before LF                           | dropped with a notice; any other CR is an ordinary character       |
 | U+0085, U+2028, VT, FF, FS, GS, RS ... | ordinary characters, although ``str.splitlines`` splits there      |
 | no line feed at the end                | the last line counts like the others                               |
+| a line of more than 128 MiB            | refused as soon as so much is read: memory grows with the line     |
 """
 
 import gzip
@@ -17,13 +18,14 @@ import logging
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from structattn.support.errors import DataError
 
 _LOGGER = logging.getLogger("structattn")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _CHUNK = 1 << 16
+MAX_LINE_BYTES: Final = 1 << 27
 
 
 class Notices:
@@ -163,14 +165,15 @@ def check_readable(path: Path) -> None:
 
 def _raw_chunks(file: io.BufferedIOBase, path: Path, min_bytes: int) -> Iterator[tuple[int, bytes]]:
     """Yield chunks of whole lines with the number of their first line; only the last line may lack its line feed."""
-    number, rest, failure = 1, b"", None
+    number, rest, failure = 1, b"", ""
     while True:
         parts, length, ends_line = [rest], len(rest), False  # joined once, so that long lines take linear time
+        line_length = length
         while length < min_bytes or not ends_line:
             try:
                 part = file.read1(_CHUNK)
             except (OSError, EOFError, zlib.error) as error:
-                failure = error
+                failure = _read_failure(error)
                 break
             if not part:
                 if length:
@@ -178,13 +181,17 @@ def _raw_chunks(file: io.BufferedIOBase, path: Path, min_bytes: int) -> Iterator
                 return
             parts.append(part)
             length, ends_line = length + len(part), ends_line or b"\n" in part
+            line_length = len(part) - part.rfind(b"\n") - 1 if b"\n" in part else line_length + len(part)
+            if line_length > MAX_LINE_BYTES:
+                failure = f"the line has more than {MAX_LINE_BYTES:,} bytes; expected shorter lines"
+                break
         whole = b"".join(parts)
         end = whole.rfind(b"\n") + 1
         if end:
             yield number, whole[:end]
         number, rest = number + whole.count(b"\n"), whole[end:]
-        if failure is not None:
-            raise DataError(path, _read_failure(failure), number, len(rest) + 1)
+        if failure:
+            raise DataError(path, failure, number, len(rest) + 1)
 
 
 def _read_failure(error: Exception) -> str:

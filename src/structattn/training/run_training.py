@@ -35,7 +35,8 @@ from structattn.support.errors import (
     StructattnError,
     UsageError,
 )
-from structattn.support.files import create_folder, exclusive_lock, flush_to_disk
+from structattn.support.files import create_folder, flush_to_disk
+from structattn.support.locks import exclusive_lock
 from structattn.support.plugins import Plugin, plugins_of
 from structattn.training.assembly import Plan, initial_learner, make_plan, open_run, require_weights_fit
 from structattn.training.distributed import SINGLE, World, joined, world_of

@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from tests.interop.export.kinds import CAUSAL, GAUSSIAN, GPT2, MASKED, SIZES, STACKS, TIED, TRANSLATOR
+from tests.interop.export.kinds import CAUSAL, GAUSSIAN, MASKED, SIZES, STACKS, TIED, TRANSLATOR
 
 from structattn.decoding import greedy_search, start_continuation, start_translation
 from structattn.interop.export.formats import export_run
@@ -48,7 +48,9 @@ def lines_of(run):
 
 
 def equal_logits(found, expected):
-    torch.testing.assert_close(found[..., CLASS_OFFSET:], expected, rtol=1e-5, atol=1e-5)
+    """The logits of ids from 2 on, without that of an added ``<unk>``."""
+    found = found[..., CLASS_OFFSET : CLASS_OFFSET + expected.shape[-1]]
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
 
 
 @torch.no_grad()
@@ -288,22 +290,43 @@ def test_words_that_a_vocabulary_without_unknown_symbol_lacks_are_refused_by_nam
             model(**inputs)
 
 
+@torch.no_grad()
 @pytest.mark.parametrize("options", [{}, {"min_count": 2}])
-def test_the_export_of_a_gpt2_says_what_becomes_of_unseen_words(trained, library, tmp_path, caplog, options):
-    """There is no code of ours in it to refuse them by name."""
-    run = trained("sentences", GPT2, **options)
+@pytest.mark.parametrize("kind", ["gpt2", "gpt2, stack", "tied", "roberta", "roberta, stack"])
+def test_classes_of_transformers_have_an_unknown_symbol_and_say_if_it_was_added(
+    trained, library, tmp_path, caplog, kind, options
+):
+    """There is no code of ours in them to refuse other ids by name."""
+    import structattn.interop.huggingface  # noqa: F401  # registers the classes with stacks
+
+    is_masked = kind.startswith("roberta")
+    run = trained("masked" if is_masked else "sentences", MASKED[kind][0] if is_masked else CAUSAL[kind][1], **options)
+    folder = tmp_path / "exported"
+    export_run(run, "huggingface", folder)
+    auto = library.AutoModelForMaskedLM if is_masked else library.AutoModelForCausalLM
+    tokenizer, model = library.AutoTokenizer.from_pretrained(folder), auto.from_pretrained(folder)
+    known = tokenizer(["the cat"], return_tensors="pt")
+    equal_logits(model(**known).logits, run.model(known["input_ids"]))
+    inputs = tokenizer(["the zebra cat"], return_tensors="pt")
+    assert "<unk>" in tokenizer.convert_ids_to_tokens(inputs["input_ids"][0])
+    assert model(**inputs).logits.isfinite().all()
+    stated = "ords that the run has not seen become"
+    said = [stated in (folder / "README.md").read_text(), stated in caplog.text]
+    assert said == [not run.prepared.vocabulary.has_unknown] * 2
+
+
+def test_an_added_unknown_symbol_is_the_mean_of_words_and_never_generated(trained, library, tmp_path):
+    run = trained("sentences", CAUSAL["tied"][1])
     export_run(run, "huggingface", tmp_path / "gpt2")
-    inputs = library.AutoTokenizer.from_pretrained(tmp_path / "gpt2")(["zebra"], return_tensors="pt")
     model = library.AutoModelForCausalLM.from_pretrained(tmp_path / "gpt2")
-    stated = "ords that the run has not seen get an id after the last one"
-    said = [stated in (tmp_path / "gpt2/README.md").read_text(), stated in caplog.text]
-    if run.prepared.vocabulary.has_unknown:
-        assert model(**inputs).logits.isfinite().all()
-        assert said == [False, False]
-    else:
-        with pytest.raises(IndexError, match="index out of range in self"):
-            model(**inputs)
-        assert said == [True, True]
+    table, size = model.transformer.wte.weight, run.prepared.vocabulary.size
+    assert table.shape[0] == size + 1
+    torch.testing.assert_close(table[-1], table[3:size].mean(0))
+    with torch.no_grad():
+        model.lm_head.weight[size] = model.lm_head.weight[2:size].sum(0) * 1e3
+    inputs = library.AutoTokenizer.from_pretrained(tmp_path / "gpt2")(["the"], return_tensors="pt")
+    generated = model.generate(**inputs, do_sample=True, num_return_sequences=20, max_new_tokens=5)
+    assert generated.max() < size
 
 
 def test_unseen_words_are_the_unknown_symbol_where_there_is_one():

@@ -167,7 +167,7 @@ def test_empty_batches_and_empty_strings():
 
 
 def test_impossible_lengths_are_not_sampled():
-    with pytest.raises(ValueError, match=r"dyck \(reference\) has no string of length 2"):
+    with pytest.raises(ValueError, match=r"dyck \(variant reference\) has no string of length 2"):
         formal_language("dyck", "reference").sample(2, 1, numpy_generator(1))
     with pytest.raises(ValueError, match="no string of length 41"):
         formal_language("dyck").sample_each([40, 41], numpy_generator(1))

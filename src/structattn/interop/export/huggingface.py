@@ -27,20 +27,25 @@ def export_huggingface(run: TrainedRun, folder: Path) -> str:
     start = form.before[0] if form.before else BOS
     model_settings = resolved_model_settings(settings.model, prepared)
     try:
-        class_name = save_as_transformers(run.model, model_settings, sizes, folder, start)
+        has_unknown = prepared.vocabulary.has_unknown
+        class_name = save_as_transformers(run.model, model_settings, sizes, folder, start, has_unknown=has_unknown)
     except ImportError as error:
         raise UsageError(str(error)) from None
     write_tokenizers(run, folder, padding_side="left" if class_name.startswith("Structattn") else "right")
-    if class_name.endswith("GPT2LMHeadModel") and not prepared.vocabulary.has_unknown:
+    if _adds_unknown(run, class_name):
         _logger.warning("%s: %s", run.run_dir, _UNSEEN.replace("`", ""))
     return _usage(run, class_name)
 
 
 _logger = logging.getLogger("structattn")
 _UNSEEN: Final = (
-    "words that the run has not seen get an id after the last one, which transformers refuses by torch's `IndexError: "
-    "index out of range in self`; data prepared with `--min-count 2` have an `<unk>` for them"
+    "words that the run has not seen become `<unk>`, which was added with the mean of all embeddings and not trained; "
+    "data prepared with `--min-count 2` have a trained one"
 )
+
+
+def _adds_unknown(run: TrainedRun, class_name: str) -> bool:
+    return not (class_name.startswith("Structattn") or run.prepared.vocabulary.has_unknown)
 
 
 def _usage(run: TrainedRun, class_name: str) -> str:
@@ -64,12 +69,14 @@ def _usage(run: TrainedRun, class_name: str) -> str:
     )
 
 
-_GPT2_NOTE: Final = """Some probability is left for `<pad>` and `<bos>`, which are never predicted, and positions count
+def _gpt2_note(adds_unknown: bool) -> str:
+    left, end = ("`<pad>`, `<bos>` and `<unk>`", ":-1") if adds_unknown else ("`<pad>` and `<bos>`", ":")
+    return f"""Some probability is left for {left}, which are never predicted, and positions count
 padding. Log-probabilities of the run, under padding at either side:
 
 ```python
 positions = (inputs["attention_mask"].cumsum(1) - 1).clamp(min=0)
-model(**inputs, position_ids=positions).logits[..., 2:].log_softmax(-1)  # column c stands for id c + 2
+model(**inputs, position_ids=positions).logits[..., 2{end}].log_softmax(-1)  # column c stands for id c + 2
 ```"""
 
 
@@ -79,8 +86,9 @@ def _notes(run: TrainedRun, class_name: str) -> list[str]:
         code = "`trust_remote_code=True` runs the one line of `modeling_structattn.py`, which imports structattn"
         notes = ["", f"{code}; after `import structattn.interop.huggingface` it is not needed."]
     if class_name.endswith("GPT2LMHeadModel"):
-        notes += ["", _GPT2_NOTE]
-        notes += [] if run.prepared.vocabulary.has_unknown else ["", f"{_UNSEEN[0].upper()}{_UNSEEN[1:]}."]
+        notes += ["", _gpt2_note(_adds_unknown(run, class_name))]
+    if _adds_unknown(run, class_name):
+        notes += ["", f"{_UNSEEN[0].upper()}{_UNSEEN[1:]}."]
     return notes
 
 

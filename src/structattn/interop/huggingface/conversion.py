@@ -1,5 +1,6 @@
 """Convert the model of a run to one of transformers: GPT-2 where it is one, else a model of this package's own."""
 
+import copy
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -21,7 +22,7 @@ from structattn.settings.layers import SoftmaxLayer
 from structattn.settings.models import ModelSettings
 from structattn.settings.transformer import EncoderDecoderSettings, LanguageModelSettings
 from structattn.support.files import let_others_read
-from structattn.support.special_tokens import BOS, CLASS_OFFSET, EOS, PAD
+from structattn.support.special_tokens import BOS, CLASS_OFFSET, EOS, FIRST_SYMBOL, PAD
 
 UNLIMITED_POSITIONS = 1024  # of a GPT-2 made of a model whose positions have no maximum
 
@@ -123,8 +124,31 @@ def _with_weights(own_class: type[OwnModel], config: Any, model: nn.Module) -> O
     return own
 
 
+@torch.no_grad()
+def with_unknown_symbol(model: PreTrainedModel) -> PreTrainedModel:
+    """Return a copy that takes one more id, the last, for words that the vocabulary lacks.
+
+    Its embedding is the mean of those of words and its logit 0, unless it is that of tied embeddings.
+    """
+    extended, ids = copy.deepcopy(model), model.get_input_embeddings().num_embeddings
+    with quiet(), torch.random.fork_rng(devices=[]):
+        extended.resize_token_embeddings(ids + 1, mean_resizing=False)
+    table, head = extended.get_input_embeddings().weight, extended.get_output_embeddings()
+    head.weight[ids] = 0
+    if head.bias is not None:
+        head.bias[ids] = 0
+    table[ids] = table[FIRST_SYMBOL:ids].mean(0)
+    return extended
+
+
 def save_as_transformers(
-    model: nn.Module, settings: ModelSettings, sizes: tuple[int, int], folder: Path, start: int
+    model: nn.Module,
+    settings: ModelSettings,
+    sizes: tuple[int, int],
+    folder: Path,
+    start: int,
+    *,
+    has_unknown: bool = True,
 ) -> str:
     """Write configuration, weights and the settings of ``generate`` into a folder that the caller flushes.
 
@@ -134,12 +158,18 @@ def save_as_transformers(
         sizes: the numbers of ids of the source of a translation, and of the vocabulary.
         folder: an existing folder.
         start: the id that texts begin with.
+        has_unknown: whether the vocabulary has ``<unk>``; a class of transformers, which refuses no other id by name,
+            gets one.
 
     Returns:
         The name of the model's class.
     """
     converted = transformers_model(model, settings, *sizes)
     ours = isinstance(converted, OwnModel)
+    never = list(range(CLASS_OFFSET))
+    if not (ours or has_unknown):
+        converted = with_unknown_symbol(converted)
+        never.append(converted.config.vocab_size - 1)
     if isinstance(converted, GPT2LMHeadModel):
         converted.config.bos_token_id = start
     if ours:
@@ -152,7 +182,7 @@ def save_as_transformers(
             eos_token_id=EOS,
             decoder_start_token_id=BOS if converted.config.is_encoder_decoder else None,
             max_new_tokens=min(MAX_NEW_TOKENS, max(1, (maximum or 2 * MAX_NEW_TOKENS) // 2)),
-            suppress_tokens=None if ours else list(range(CLASS_OFFSET)),
+            suppress_tokens=None if ours else never,
         )
     with quiet():
         converted.save_pretrained(folder)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import ArrayLike, NDArray
 
-from structattn.tasks.formal_languages.grammar import Grammar, Variant, normal_form
+from structattn.tasks.formal_languages.grammar import Grammar, Variant, normal_form, with_variant
 from structattn.tasks.formal_languages.length_table import (
     BinaryRules,
     FloatArray,
@@ -292,7 +292,7 @@ class ContextFreeLanguage:
 
     def _require_strings(self, length: int) -> None:
         if self.log_length_probability(length) == -math.inf:
-            raise ValueError(f"{self.name} ({self.variant}) has no string of length {length}")
+            raise ValueError(f"{with_variant(self.name, self.variant)} has no string of length {length}")
 
     def log_probabilities(
         self, strings: Sequence[NDArray[np.integer]], advance: Callable[[int], object] = lambda count: None

@@ -161,6 +161,13 @@ def _limited(rules: Iterable[Rule]) -> Iterator[Rule]:
 
 Variant = Literal["faithful", "reference"]
 VARIANTS: tuple[str, ...] = get_args(Variant)
+
+
+def with_variant(name: str, variant: str) -> str:
+    """Return the name of a language for messages, with its variant unless that is the usual one."""
+    return name if variant == "faithful" else f"{name} (variant {variant})"
+
+
 ROOT = "<root>"
 
 

@@ -15,10 +15,11 @@ from structattn.support.errors import UsageError
 from structattn.support.progress import progress
 from structattn.support.seeds import numpy_generator
 from structattn.support.special_tokens import FIRST_SYMBOL
-from structattn.tasks.formal_languages.grammar import Variant
+from structattn.tasks.formal_languages.context_free import ContextFreeLanguage
+from structattn.tasks.formal_languages.grammar import Variant, with_variant
 from structattn.tasks.formal_languages.language_files.language_file import DEFINITION, LanguageFile, find_language_file
 from structattn.tasks.formal_languages.length_table import FloatArray, IndexArray
-from structattn.tasks.formal_languages.registry import Language, formal_language
+from structattn.tasks.formal_languages.registry import FORMAL_LANGUAGES, Language, formal_language
 from structattn.tasks.formal_languages.summary import SUMMARY, summarize
 from structattn.text.folders.writing import require_empty_folder, source_entry, write_prepared
 from structattn.text.tokenization.vocabulary import Vocabulary
@@ -143,7 +144,7 @@ def _require_valid_lengths(language: Language, low: int, high: int) -> list[int]
     if not lengths:
         shorter = ", ".join(map(str, language.valid_lengths(0, high)[-5:])) or "none"
         reason = f"has no strings of the lengths {low} to {high}; shorter ones that it has: {shorter}"
-        raise UsageError(f"{language.name} ({language.variant}) {reason}")
+        raise UsageError(f"{with_variant(language.name, language.variant)} {reason}")
     return lengths
 
 
@@ -171,7 +172,14 @@ def _sample_groups(
 
 
 def _generator(language: Language, split: str, seed: int) -> np.random.Generator:
-    return numpy_generator(seed, "formal language", language.name, language.variant, split)
+    return numpy_generator(seed, "formal language", *_identity(language), split)
+
+
+def _identity(language: Language) -> tuple[str, ...]:
+    """Return what draws depend on: name and variant, or the grammar of a file, whatever the file is called."""
+    if isinstance(language, ContextFreeLanguage) and language.name not in FORMAL_LANGUAGES:
+        return (repr(language.grammar),)
+    return language.name, language.variant
 
 
 def _log_conditionals(language: Language, strings: Mapping[str, Sequence[IndexArray]]) -> dict[str, FloatArray]:

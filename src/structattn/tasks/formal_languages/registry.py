@@ -10,6 +10,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import ArrayLike, NDArray
 
+from structattn.settings.base import hint_for_name
 from structattn.support.errors import UsageError
 from structattn.support.plugins import Plugin, Registry
 from structattn.tasks.formal_languages.context_free import ContextFreeLanguage
@@ -197,6 +198,7 @@ def formal_language(name: str, variant: Variant = "faithful") -> Language:
         known = ", ".join(FORMAL_LANGUAGES)
         raise UsageError(
             f"formal language {name!r} is unknown; expected a file .cfg, .fsa or .regex, or one of {known}"
+            f"{hint_for_name(name, FORMAL_LANGUAGES)}"
         )
     if variant not in VARIANTS:
         raise UsageError(f"variant {variant!r} is unknown; expected one of {', '.join(VARIANTS)}")

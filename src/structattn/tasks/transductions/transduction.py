@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.random import Generator
@@ -79,8 +80,19 @@ class Transduction:
 
         Raises:
             ValueError: no x has that length, or ``count`` is negative.
-            UsageError: ``draw`` returns something else.
+            UsageError: ``draw`` returns something else, or y of a length that depends on more than that of x.
         """
+        x, y = self._drawn(length, count, generator)
+        expected = self.output_length(length)
+        if y.shape[1] != expected:
+            raise UsageError(
+                f"transduction {self.name!r}: draw({length}, {count}, generator): y has length {y.shape[1]}, and in "
+                f"another draw {expected}; expected a length that depends on that of x alone, as of padded y with the "
+                "positions before the padding as counted"
+            )
+        return x, y
+
+    def _drawn(self, length: int, count: int, generator: Generator) -> Pairs:
         if not self.valid_lengths(length, length) or count < 0:
             raise ValueError(
                 f"{self.name}: {count} strings of length {length}; expected a possible length and a count of at least 0"
@@ -99,9 +111,15 @@ class Transduction:
 
         Raises:
             ValueError: no x has that length.
+            UsageError: ``draw`` returns something else.
         """
-        _, y = self.sample(length, 1, numpy_generator(0, "output length"))
-        return int(y.shape[1])
+        return _output_length(self, length)
+
+
+@cache
+def _output_length(task: Transduction, length: int) -> int:
+    _, y = task._drawn(length, 1, numpy_generator(0, "output length"))
+    return int(y.shape[1])
 
 
 def _require_indices(name: str, strings: object, shape: tuple[int, int | None], size: int) -> None:

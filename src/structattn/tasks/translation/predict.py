@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -37,6 +37,7 @@ from structattn.decoding.sampling import SeededSampling
 from structattn.models import EncoderDecoder
 from structattn.support.errors import DataError
 from structattn.support.special_tokens import EOS, UNK
+from structattn.tasks.precision import Precision, autocast
 from structattn.tasks.translation.attended import Alignment, EncodedSources, attended_positions, word_alignment
 from structattn.tasks.translation.pairs import PairEncoder
 from structattn.tasks.translation.predictions import spelled_source
@@ -56,9 +57,6 @@ SEARCHES: Mapping[str, Callable[..., BeamSearch]] = MappingProxyType(
     }
 )
 """Beam search presets by name; each is a function of the beam size and, but for the last, of the length penalty."""
-
-Precision = Literal["float32", "bf16"]
-PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 
 SOURCE_LINES, PREFIXES = Path("source"), Path("prefixes")  # in messages, in place of the paths of files
 
@@ -210,10 +208,8 @@ class Translator:
     @contextmanager
     def _decoding(self) -> Iterator[None]:
         """Decode batches with the same weights, in the precision."""
-        autocast = torch.autocast(
-            next(self.models[0].parameters()).device.type, torch.bfloat16, self.precision == "bf16"
-        )
-        with autocast, weights_unchanged():
+        device = next(self.models[0].parameters()).device
+        with autocast(device, self.precision), weights_unchanged():
             yield
 
     @cached_property

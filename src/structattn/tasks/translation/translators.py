@@ -12,13 +12,13 @@ from structattn.decoding import Ensemble, map_in_batches, max_target_lengths
 from structattn.decoding.sampling import SeededSampling
 from structattn.models import EncoderDecoder
 from structattn.settings.evaluation import EvaluationSettings
-from structattn.support.devices import slow_bf16
 from structattn.support.errors import UsageError
 from structattn.support.special_tokens import EOS
 from structattn.tasks.loaded import LoadedRun, require_counts
+from structattn.tasks.precision import Precision, require_precision
 from structattn.tasks.scores import Score, score_of
 from structattn.tasks.translation.pairs import EncodedPair, PairEncoder
-from structattn.tasks.translation.predict import PRECISIONS, SEARCHES, Precision, Translation, Translator
+from structattn.tasks.translation.predict import SEARCHES, Translation, Translator
 from structattn.tasks.translation.predictions import Predictions, predictions, translation_model
 from structattn.tasks.translation.unknown_words import Unknown
 from structattn.text.batching.pairs import PairBatch
@@ -132,7 +132,8 @@ def make_translator(
         UsageError: a run is not a translation run or was trained with another tokenizer than the first, or the models
             do not support the treatment of unknown words; or the precision is unknown, or slow on the device.
     """
-    _check_precision(runs, precision)
+    for run in runs:
+        require_precision(precision, next(run.model.parameters()).device)
     how = how or runs[0].settings.evaluation
     models, sides = _models(runs), runs[0].prepared.sides
     limits = partial(
@@ -184,15 +185,6 @@ def make_line_translator(
     translator = make_translator([run], search, precision)
     translator = replace(translator, sampling=sampling, batch_size=batch_size, aligns=aligns)
     return lambda lines, first: translator(lines, n, first=first)
-
-
-def _check_precision(runs: Sequence[LoadedRun], precision: Precision) -> None:
-    if precision not in PRECISIONS:
-        raise UsageError(f"precision {precision!r} is unknown; expected one of {', '.join(PRECISIONS)}")
-    for run in runs if precision == "bf16" else ():
-        reason = slow_bf16(next(run.model.parameters()).device)
-        if reason is not None:
-            raise UsageError(f"precision 'bf16' is slower than float32 here: {reason}; expected 'float32'")
 
 
 def _models(runs: Sequence[LoadedRun]) -> tuple[EncoderDecoder, ...]:

@@ -1,5 +1,6 @@
 """Languages from files as prepared folders, and runs on them; files and folders that are damaged or forged."""
 
+import hashlib
 import json
 import math
 import shutil
@@ -20,6 +21,7 @@ from structattn.tasks.formal_languages.language_files.language_file import prepa
 from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
 from structattn.text.folders.prepared import open_prepared, verify_sources
 
+DYCK = "c45185d7f85b9fada35782acb3775675d40dac9c071cf141ffdf72d0b6725c04"  # the tokens of all splits
 COUNTING = "# a^n b^n\r\nS -> open S close [9/10] | open close\r\n"
 SIZES = FormalLanguageSizes(train=40, valid=10, test_per_length=2, train_lengths=(2, 8), test_lengths=(2, 12))
 
@@ -44,6 +46,26 @@ def test_a_folder_holds_the_text_and_its_digest(file, tmp_path, caplog):
     assert header.sources[0].path == "../counting.cfg"
     assert header.extra["number_of_lengths"] == {"train": 4, "valid": 4, "test": 6}
     assert "byte-order mark" in caplog.text
+
+
+def tokens_of(folder, path, **options):
+    prepare_formal_language(folder, str(path), sizes=SIZES, **options)
+    return {split: (folder / split / "tokens.bin").read_bytes() for split in ("train", "valid", "test")}
+
+
+def test_strings_depend_on_the_grammar_and_not_on_the_name_of_its_file(file, tmp_path):
+    expected = tokens_of(tmp_path / "data", file)
+    renamed = tmp_path / "renamed.cfg"
+    renamed.write_text("S -> open S close [0.9]  # spelled otherwise\nS -> open close [0.1]\n")
+    assert tokens_of(tmp_path / "renamed", renamed) == expected
+    renamed.write_text("S -> open S close [0.8] | open close\n")
+    assert tokens_of(tmp_path / "other", renamed) != expected
+    assert tokens_of(tmp_path / "seed", file, seed=2)["train"] != expected["train"]
+
+
+def test_strings_of_built_in_languages_are_those_of_earlier_versions(tmp_path):
+    found = tokens_of(tmp_path / "data", "dyck")
+    assert hashlib.sha256(found["train"] + found["valid"] + found["test"]).hexdigest() == DYCK
 
 
 def test_symbols_of_several_characters_are_words(file, tmp_path):

@@ -39,8 +39,8 @@ def read_automaton(lines: Sequence[str], path: Path) -> Draft:
     if not rules:
         raise DataError(path, f"has no transitions; {_EXPECTED}")
     for name in targets.keys() - {each.left for each in rules}:
-        raise targets[name].error(f"{name} has no transitions, and no string ends there; {_EXPECTED}")
-    return Draft(path, rules[0].left, terminals, tuple(rules))
+        raise targets[name].error(f"{_shown(name)} has no transitions, and no string ends there; {_EXPECTED}")
+    return Draft(path, rules[0].left, terminals, tuple(rules), shown=_shown)
 
 
 def _is_transition(tokens: Sequence[Token]) -> bool:
@@ -53,3 +53,7 @@ def _is_transition(tokens: Sequence[Token]) -> bool:
 
 def _name(state: Token) -> str:
     return f"state:{state.text}"
+
+
+def _shown(name: str) -> str:
+    return name.replace(":", " ", 1)

@@ -1,6 +1,6 @@
 """A grammar as it is read from a file, and its checks, whose errors name places."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from graphlib import CycleError, TopologicalSorter
@@ -37,6 +37,7 @@ class Draft:
         terminals: the terminals in the order of their ids, with the place of each.
         rules: the rules in the order of the file.
         consistent: whether derivations must have an expected length, and so end with probability 1.
+        shown: what messages call a nonterminal.
     """
 
     path: Path
@@ -44,6 +45,7 @@ class Draft:
     terminals: Mapping[str, Place]
     rules: tuple[DraftRule, ...]
     consistent: bool = True
+    shown: Callable[[str], str] = str
 
     def grammar(self) -> Grammar:
         """Return the grammar, whose probabilities can be computed.
@@ -102,9 +104,10 @@ class Draft:
         used = {each.left for each in reachable(self.start, plain)}
         for symbol, place in self._places.items():
             if symbol not in productive:
-                raise place.error(f"{symbol} derives no string: each of its rules leads to others without end")
+                raise place.error(f"{self.shown(symbol)} derives no string: each rule leads to others without end")
             if symbol not in used:
-                raise place.error(f"{symbol} does not occur in any derivation from the start symbol {self.start}")
+                reason = f"does not occur in any derivation from the start symbol {self.shown(self.start)}"
+                raise place.error(f"{self.shown(symbol)} {reason}")
         if not any(symbol in self.terminals for each in plain for symbol in each.right):
             raise self._places[self.start].error("the only string is empty; expected a terminal")
 
@@ -113,8 +116,8 @@ class Draft:
         for each in self.rules:
             groups.setdefault(each.left, []).append(each)
         for group in groups.values():
-            _check_distinct(group)
-        shares = {left: _share_of_rest(group) for left, group in groups.items()}
+            _check_distinct(group, self.shown)
+        shares = {left: _share_of_rest(group, self.shown) for left, group in groups.items()}
         return (Rule(left, right, shares[left] if weight is None else weight) for left, right, weight, _ in self.rules)
 
     def _check_cycles(self, grammar: Grammar) -> None:
@@ -122,14 +125,15 @@ class Draft:
             TopologicalSorter(children_alone(grammar)).prepare()
         except CycleError as error:
             cycle = error.args[1][::-1]  # each derives the next
-            reason = f"{' -> '.join(cycle)} is a cycle that adds no symbol"
+            reason = f"{' -> '.join(map(self.shown, cycle))} is a cycle that adds no symbol"
             around = "" if _is_unary_cycle(cycle, grammar) else ", as the symbols around it can be empty"
             raise self._places[cycle[0]].error(f"{reason}{around}; expected a finite number of derivations") from None
 
     def _check_expected_length(self, grammar: Grammar) -> None:
         if not has_expected_length(grammar):
             symbols, rate = fastest_growth(grammar)
-            shown = " and ".join(symbols) if len(symbols) < 4 else f"{symbols[0]} and {len(symbols) - 1} others"
+            names = [self.shown(each) for each in symbols]
+            shown = " and ".join(names) if len(names) < 4 else f"{names[0]} and {len(names) - 1} others"
             reason = (
                 f"{shown}: a step of a derivation replaces one by {rate:.4g} on average, so strings have no expected"
             )
@@ -137,16 +141,16 @@ class Draft:
             raise self._places[symbols[0]].error(f"{reason} length; {expected}")
 
 
-def _check_distinct(group: list[DraftRule]) -> None:
+def _check_distinct(group: list[DraftRule], shown: Callable[[str], str]) -> None:
     seen: dict[tuple[str, ...], Place] = {}
     for left, right, _, place in group:
         if right in seen:
             line = seen[right].line
-            raise place.error(f"{left} has the same alternative already in line {line}; expected it once")
+            raise place.error(f"{shown(left)} has the same alternative already in line {line}; expected it once")
         seen[right] = place
 
 
-def _share_of_rest(group: list[DraftRule]) -> Fraction:
+def _share_of_rest(group: list[DraftRule], shown: Callable[[str], str]) -> Fraction:
     """Return the weight of each rule of a nonterminal that has none: an equal share of what the others leave of 1."""
     total, without = Fraction(0), sum(each.weight is None for each in group)
     for each in group:
@@ -157,7 +161,7 @@ def _share_of_rest(group: list[DraftRule]) -> Fraction:
     if total < 1 if without else total == 1:
         return (1 - total) / max(without, 1)
     expected = "less than 1, for rules without a weight" if without else "1"
-    raise group[0].place.error(f"the weights of {group[0].left} sum to {_number(total)}; expected {expected}")
+    raise group[0].place.error(f"the weights of {shown(group[0].left)} sum to {_number(total)}; expected {expected}")
 
 
 def _number(value: Fraction) -> str:

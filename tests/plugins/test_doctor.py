@@ -1,0 +1,123 @@
+"""``structattn doctor FILE.py`` checks what a plugin registers."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+DECAY = Path(__file__).with_name("decay.py")
+
+
+def test_the_doctor_finds_what_breaks_the_contract(tmp_path, structattn):
+    done = structattn("doctor", DECAY, "--json")
+    assert done.exit_code == 0, done.output
+    assert [each["problem"] for each in json.loads(done.output)] == [""] * 11
+    broken = DECAY.read_text().replace("(1 - rate) * x_t", "x_t").replace('Explanation("decay"', 'Explanation("else"')
+    (tmp_path / "broken.py").write_text(broken.replace('"decay"]', '"broken"]'))
+    done = structattn("doctor", tmp_path / "broken.py", "--json")
+    assert done.exit_code == 1
+    problems = {each["check"]: each["problem"] for each in json.loads(done.stdout) if each["problem"]}
+    assert problems.keys() == {"steps", "steps in float32", "states", "names"}
+    assert problems["steps"].startswith("an output of a step differs from that of the whole sequence: relative error ")
+    assert problems["names"] == "explain returns the mechanism 'else'; expected 'broken'"
+    assert "4 of 11 checks fail" in done.stderr
+
+
+OF_OTHER_KINDS = """
+import numpy as np
+import torch
+from dataclasses import replace
+from structattn.attention import CrossSoftmaxAttention
+from structattn.tasks import FormalLanguage, TaskKind, Transduction
+from structattn.tasks.formal_languages.registry import formal_language
+from structattn.tasks.language_modeling.task import formal_language_task
+
+class Ramp(Settings):
+    kind: Literal["ramp"]
+
+class Other(Settings):
+    attention: Literal["other"]
+
+class Mirror:
+    name, variant, alphabet = "mirror", "faithful", ("(", ")", "[", "]")
+    def __getattr__(self, name):
+        return getattr(formal_language("dyck"), name)
+
+class Cross(CrossSoftmaxAttention):
+    def forward(self, x, memory, lengths=None, memory_lengths=None):
+        return super().forward(x, memory, lengths, memory_lengths)
+
+def first(length, count, generator):
+    x = generator.integers(0, 2, size=(count, length))
+    return x, x[:, :1]
+
+def halved(prepared, settings):
+    task = formal_language_task(prepared, settings)
+    return replace(task, criterion=lambda model, batch: task.criterion(model, batch) / 2)
+
+structattn.register(
+    Positions(Ramp, added=lambda d, s: lambda first, count: torch.arange(first, first + count)[:, None].expand(-1, d) * 1.0),
+    Mechanism(Other, cross_attention=Use(Other, lambda model, settings: Cross(model.d_model, 3))),
+    FormalLanguage(Mirror(), "brackets"),
+    Transduction("first", "the first symbol", ("a", "b"), ("a", "b"), first, "regular"),
+    TaskKind("halved", "half the loss", ("transformer",), halved),
+)
+"""  # noqa: E501
+
+
+def test_the_doctor_checks_all_kinds_of_entries(plugin, structattn):
+    done = structattn("doctor", plugin(OF_OTHER_KINDS), "--json")
+    assert done.exit_code == 0, done.output
+    verdicts = json.loads(done.stdout)
+    kinds = [(each["kind"], each["name"]) for each in verdicts]
+    expected = {"positions": 2, "cross-attention": 10, "formal language": 3, "transduction": 4, "task": 3}
+    names = {
+        "positions": "ramp",
+        "cross-attention": "other",
+        "formal language": "mirror",
+        "transduction": "first",
+        "task": "halved",
+    }
+    assert {kind: kinds.count((kind, names[kind])) for kind in expected} == expected
+    assert len(kinds) == sum(expected.values())
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "check", "problem"),
+    [
+        (
+            "torch.arange(first, first + count)",
+            "torch.arange(count)",
+            "steps",
+            "a position from 3 on differs from that of",
+        ),
+        ("lengths, memory_lengths)\n", "lengths, memory_lengths) + memory.mean()\n", "padding", "differs from that"),
+        ("x[:, :1]", "generator.integers(0, 2, size=(count, 1))", "answers", "has two outputs"),
+        ("criterion(model, batch) / 2", "criterion(model, batch) * torch.rand(())", "loss", "and the second time"),
+    ],
+)
+def test_the_doctor_finds_what_breaks_other_contracts(plugin, structattn, old, new, check, problem):
+    assert old in OF_OTHER_KINDS
+    done = structattn("doctor", plugin(OF_OTHER_KINDS.replace(old, new)), "--json")
+    assert done.exit_code == 1
+    problems = {each["check"]: each["problem"] for each in json.loads(done.stdout) if each["problem"]}
+    assert problem in problems[check]
+
+
+def test_the_doctor_needs_something_to_check(plugin, structattn):
+    stack = "class Twice(Settings):\n    attention: Literal['twice']\n"
+    use = "recurrent_stack=Use(Twice, lambda settings: None)"
+    result = structattn("doctor", plugin(f"{stack}structattn.register(Mechanism(Twice, {use}))\n"))
+    assert result.exit_code == 2
+    assert "own.py: registers nothing that could be checked" in result.stderr
+
+
+def test_the_doctor_says_that_a_task_needs_other_data(plugin, structattn):
+    text = (
+        "from structattn.tasks import TaskKind\n"
+        "from structattn.tasks.translation.task import translation_task\n"
+        "structattn.register(TaskKind('pairs', 'pairs', ('encoder_decoder',), translation_task))\n"
+    )
+    result = structattn("doctor", plugin(text))
+    assert result.exit_code == 2
+    assert "task 'pairs': cannot be checked on strings of the Dyck language: " in result.stderr
