@@ -26,7 +26,7 @@ def run(*command: str, **variables: str) -> str:
 
 @pytest.mark.parametrize("selection", ["not slow", pytest.param("slow", marks=pytest.mark.slow)])
 def test_interpreted_kernels_equal_the_definition(selection):
-    tests = [str(HERE.parent / operator / "test_gpu_kernel.py") for operator in OPERATORS]
+    tests = [str(path) for operator in OPERATORS for path in sorted((HERE.parent / operator).glob("test_gpu_*.py"))]
     root, selected = str(HERE.parents[2]), f"not gpu and {selection}"
     output = run(
         *("-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", selected, "--rootdir", root, *tests),
