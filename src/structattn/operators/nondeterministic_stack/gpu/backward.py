@@ -1,7 +1,9 @@
 """The gradients from conditioned tables, by Triton kernels: equations of adjoints_reference.py.
 
-2 nb + 2 launches and a few operations of torch, none of which waits for the device; nb is the number of blocks.
+3 nb + 2 launches and a few operations of torch, none of which waits for the device; nb is the number of blocks.
 """
+
+from contextlib import nullcontext
 
 import torch
 from torch import Tensor
@@ -55,8 +57,7 @@ def gradients(
     cotangents = grad_readings.contiguous(), grad_log_weight.contiguous()
     exponents = _exponents(*cotangents, shares.lengths)
     per_sequence = shares.lengths, exponents
-    y = prefix_adjoints(shares, tiling, values, *cotangents, exponents)
-    R_, W_ = cell_adjoints(shares, tiling, y, precision)
+    y, R_, W_ = adjoints(shares, tiling, values, *cotangents, exponents, precision)
     launch(
         gpu_kernels("nondeterministic_stack.gpu.logit_gradients_gpu_kernel").step_gradients,
         (T, B),
@@ -89,15 +90,26 @@ def _columns(columns: int) -> int:
     return max(power_of_two(1 + columns, 32), 16)
 
 
-def prefix_adjoints(
-    shares: Shares, tiling: Tiling, values: Tensor, grad_readings: Tensor, grad_log_weight: Tensor, exponents: Tensor
-) -> Tensor:
-    """Return y = (L, Ē) times 2^-exponent, (B, T+1, C, 1+m) float64, block by block from the last; O(n²·Q²S·(1+m))."""
-    kernels = gpu_kernels("nondeterministic_stack.gpu.prefix_adjoints_gpu_kernel")
+def adjoints(
+    shares: Shares,
+    tiling: Tiling,
+    values: Tensor,
+    grad_readings: Tensor,
+    grad_log_weight: Tensor,
+    exponents: Tensor,
+    precision: str,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return y = (L, Ē), (B, T+1, C, 1+m) float64, and R̄ and W̄ in tiles, all times 2^-exponent.
+
+    Tiles past a sequence's length are not written. The anti-diagonal of cells (J, J+d) needs y from block d on, and no
+    block of y needs a cell: the blocks follow each other on a stream of their own, one ahead of the anti-diagonals.
+    """
     B, T, m = tiling.batch, tiling.time, grad_readings.shape[-1]
     y = shares.E.new_empty(B, T + 1, tiling.configurations, 1 + m)
+    R_, W_ = torch.empty_like(shares.R), torch.empty_like(shares.W)
+    sums = R_.new_empty(B, tiling.blocks, *R_.shape[2:]), R_.new_empty(B, tiling.blocks, *R_.shape[2:])
     launch(
-        kernels.sources,
+        gpu_kernels("nondeterministic_stack.gpu.prefix_adjoints_gpu_kernel").sources,
         (T + 1, B),
         (shares.a, shares.E, grad_readings, grad_log_weight, shares.lengths, exponents, y),
         *(T, m),
@@ -105,50 +117,69 @@ def prefix_adjoints(
         MB=_columns(m),
         num_warps=1,
     )
-    for block in reversed(range(tiling.blocks)):
-        launch(
-            kernels.block_of_prefixes,
-            (min(block + 1, tiling.diagonals), B),
-            (shares.W, shares.push, shares.replace, values, shares.lengths, y),
-            *(block, T, tiling.blocks, tiling.diagonals, m, values.stride(0)),
-            **_padded(tiling),
-            NP=tiling.rows,
-            MB=_columns(m),
-            num_warps=4 if _configurations(tiling) <= 8 else 8,
-        )
-    return y
+    streams = None
+    if y.is_cuda:
+        streams = torch.cuda.current_stream(y.device), torch.cuda.Stream(y.device)  # type: ignore[no-untyped-call]
+        streams[1].wait_stream(streams[0])
+    for d in reversed(range(tiling.blocks)):
+        with torch.cuda.stream(streams[1]) if streams else nullcontext():
+            _block_of_prefixes(shares, tiling, values, y, d)
+        if d < tiling.diagonals:
+            if streams:
+                streams[0].wait_stream(streams[1])
+            _anti_diagonal(shares, tiling, y, (R_, W_), sums, d, precision)
+    return y, R_, W_
 
 
-def cell_adjoints(shares: Shares, tiling: Tiling, y: Tensor, precision: str) -> tuple[Tensor, Tensor]:
-    """Return R̄ and W̄ times 2^-exponent, in tiles; tiles past a sequence's length are not written."""
+def _block_of_prefixes(shares: Shares, tiling: Tiling, values: Tensor, y: Tensor, block: int) -> None:
+    m = y.shape[-1] - 1
+    launch(
+        gpu_kernels("nondeterministic_stack.gpu.prefix_adjoints_gpu_kernel").block_of_prefixes,
+        (min(block + 1, tiling.diagonals), tiling.batch),
+        (shares.W, shares.push, shares.replace, values, shares.lengths, y),
+        *(block, tiling.time, tiling.blocks, tiling.diagonals, m, values.stride(0)),
+        **_padded(tiling),
+        NP=tiling.rows,
+        MB=_columns(m),
+        NARROW=min(power_of_two(1 + m), _columns(m)),
+        num_warps=4 if _configurations(tiling) <= 8 else 8,
+    )
+
+
+def _anti_diagonal(
+    shares: Shares,
+    tiling: Tiling,
+    y: Tensor,
+    cells: tuple[Tensor, Tensor],
+    sums: tuple[Tensor, Tensor],
+    d: int,
+    precision: str,
+) -> None:
     kernels = gpu_kernels("nondeterministic_stack.gpu.cell_adjoints_gpu_kernel")
-    R_, W_ = torch.empty_like(shares.R), torch.empty_like(shares.W)
-    sums = [R_.new_empty(tiling.batch, tiling.blocks, *R_.shape[2:]) for _ in range(2)]
-    for d in reversed(range(tiling.diagonals)):
-        parts = tiling.blocks - d
-        launch(
-            kernels.products,
-            (parts, tiling.symbols, tiling.batch),
-            (shares.R, shares.W, R_, shares.E, y, shares.lengths, *sums),
-            *(d, tiling.time, tiling.blocks, tiling.diagonals, y.shape[-1] - 1),
-            Q=tiling.states,
-            S=tiling.symbols,
-            NP=tiling.rows,
-            MB=_columns(y.shape[-1] - 1),
-            PRECISION=precision,
-            num_warps=4,
-            num_stages=3,
-        )
-        launch(
-            kernels.rows,
-            (parts, tiling.batch),
-            (shares.R, shares.W, R_, W_, shares.push, shares.replace, shares.factor, shares.lengths, *sums),
-            *(d, tiling.time, tiling.blocks, tiling.diagonals, tiling.window),
-            **_padded(tiling),
-            NP=tiling.rows,
-            num_warps=_warps_of_rows(tiling, R_.dtype),
-        )
-    return R_, W_
+    R_, W_ = cells
+    parts, m = tiling.blocks - d, y.shape[-1] - 1
+    launch(
+        kernels.products,
+        (parts, tiling.symbols, tiling.batch),
+        (shares.R, shares.W, R_, shares.E, y, shares.lengths, *sums),
+        *(d, tiling.time, tiling.blocks, tiling.diagonals, m),
+        Q=tiling.states,
+        S=tiling.symbols,
+        NP=tiling.rows,
+        MB=_columns(m),
+        PRECISION=precision,
+        num_warps=4,
+        num_stages=3,
+    )
+    launch(
+        kernels.rows,
+        (parts, tiling.batch),
+        (shares.R, shares.W, R_, W_, shares.push, shares.replace, shares.factor, shares.lengths, *sums),
+        *(d, tiling.time, tiling.blocks, tiling.diagonals, tiling.window),
+        **_padded(tiling),
+        NP=tiling.rows,
+        num_warps=_warps_of_rows(tiling, R_.dtype),
+    )
 
 
 def _warps_of_rows(tiling: Tiling, dtype: torch.dtype) -> int:

@@ -42,6 +42,7 @@ def sources(
 def block_of_prefixes(
     W, push, replace, values, lengths, y, I, T, blocks, diagonals, M, value_stride,
     Q: tl.constexpr, S: tl.constexpr, QP: tl.constexpr, SP: tl.constexpr, NP: tl.constexpr, MB: tl.constexpr,
+    NARROW: tl.constexpr,
 ):  # fmt: skip
     """Add the terms of block I + 1 to y of block J = I - d, which is complete then for d = 0; solve that block."""
     C: tl.constexpr = Q * S
@@ -62,7 +63,7 @@ def block_of_prefixes(
         for back in range(NB):
             t = I * NB + NB - 1 - back
             if t <= n:
-                _step(W, push, replace, values, y, t, I, n, T, M, Q, S, QP, SP, NP, MB)
+                _step(W, push, replace, values, y, t, I, n, T, M, Q, S, QP, SP, NP, NARROW)
                 tl.debug_barrier()
 
 
