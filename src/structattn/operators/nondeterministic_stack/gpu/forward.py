@@ -127,7 +127,7 @@ def _filled(
                 **_sizes(tiling),
                 **_padded(tiling),
                 MB=MB,
-                num_warps=4 if power_of_two(tiling.states) * power_of_two(tiling.symbols) <= 8 else 8,
+                num_warps=8 if _many(tiling) else 4,
             )
     if streams:
         streams[0].wait_stream(streams[1])
@@ -159,7 +159,7 @@ def _anti_diagonal(tables: Provisional, tiling: Tiling, lengths: Tensor, sums: T
         DIAGONAL=d == 0,
         FAR=d > 1,
         HOLD=False,
-        num_warps=4,
+        num_warps=8 if _many(tiling) and tables.P.dtype == torch.float64 else 4,
     )
 
 
@@ -169,6 +169,11 @@ def _sizes(tiling: Tiling) -> dict[str, int]:
 
 def _padded(tiling: Tiling) -> dict[str, int]:
     return {"QP": power_of_two(tiling.states), "SP": power_of_two(tiling.symbols)}
+
+
+def _many(tiling: Tiling) -> bool:
+    """Return whether the registers of four warps do not hold what a step of doubles needs."""
+    return power_of_two(tiling.states) * power_of_two(tiling.symbols) > 8
 
 
 def _conditioned(given: Arguments, tiling: Tiling, lengths: Tensor, tables: Provisional, x: Tensor, M: int) -> Forward:
