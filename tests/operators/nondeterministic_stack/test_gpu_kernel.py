@@ -124,6 +124,28 @@ def test_kernel_equals_the_other_kernel_beyond_the_definition(random_inputs, cud
         torch.testing.assert_close(x, r, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.gpu
+def test_a_captured_graph_marks_what_doubles_lose(random_inputs, cuda):
+    """Captured after eager calls alone, which load the kernels in doubles, too."""
+    inputs = random_inputs(2, 40, 2, 3, 5)
+    inputs.push[1, 0], inputs.push[1, 1:], inputs.pop[1, 2] = -800.0, -torch.inf, 1600.0
+    leaves = [x.to(cuda, torch.float32).requires_grad_() for x in inputs.all]
+
+    def step():
+        readings = nondeterministic_stack(*leaves, implementation="gpu")
+        return readings, *torch.autograd.grad(readings.square().sum(), leaves[:4])
+
+    eager = [x.clone() for x in step()]
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = step()
+    graph.replay()
+    for found, wanted in zip(captured, eager, strict=True):
+        torch.testing.assert_close(found[0], wanted[0], rtol=1e-4, atol=1e-5)
+        assert wanted.isfinite().all()
+        assert found[1].isnan().all()
+
+
 def test_forbidden_transitions_and_steps(random_inputs, gpu):
     inputs = random_inputs(3, 3, 1, 2, 2)
     inputs.push[0, :, 0, 1] = -torch.inf
