@@ -3,6 +3,7 @@
 from torch import Tensor
 
 from structattn.operators.common.checks import checked_lengths, computing_precision, integer_lengths, require_shape
+from structattn.operators.common.gpu import tf32_allowed
 from structattn.operators.common.implementation import Implementation, chosen_implementation
 from structattn.operators.stack_pointer.cpu import (
     map_is_cheaper,
@@ -91,7 +92,7 @@ def stack_pointer_weights(
         return stack_pointer_map(actions, integers).to(dtype)
     checked = checked_lengths(lengths, batch, time, actions.device)
     if choice == "gpu":
-        return stack_pointer_gpu_map(actions, checked).to(dtype)
+        return stack_pointer_gpu_map(actions, checked, tf32_allowed(actions.device)).to(dtype)
     return stack_pointer_weights_reference(actions, checked).to(dtype)
 
 
