@@ -41,7 +41,8 @@ def test_kernels_compile_for_a_gpu(tmp_path, sizes):
     output = run("-W", "error", str(HERE / "compile_ahead.py"), sizes, TRITON_CACHE_DIR=str(tmp_path))
     kernels = output.splitlines()
     expected = {("nondeterministic_stack", "forward"), ("nondeterministic_stack", "backward")}
-    expected |= {("superposition_stack", name) for name in ("operators", "forward", "adjoints", "actions_adjoint")}
+    chunks = "operators", "forward", "adjoints", "actions_adjoint", "product", "map_adjoint", "vectors_adjoint"
+    expected |= {("superposition_stack", name) for name in chunks}
     assert {tuple(line.split()[:2]) for line in kernels} == expected
     for line in kernels:
         # Every kernel writes what other threads of its program read, so it has barriers of its own.

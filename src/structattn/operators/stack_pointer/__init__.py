@@ -11,8 +11,9 @@ from structattn.operators.stack_pointer.cpu import (
     readings_by_stack,
     stack_pointer_map,
 )
-from structattn.operators.stack_pointer.gpu import readings_on_gpu, stack_pointer_gpu_map
+from structattn.operators.stack_pointer.gpu import stack_pointer_gpu_map
 from structattn.operators.stack_pointer.reference import stack_pointer_reference, stack_pointer_weights_reference
+from structattn.operators.superposition_stack.gpu import superposition_stack_gpu
 from structattn.operators.superposition_stack.reference import endless_superposition_step
 from structattn.support.shapes import Float, Int
 
@@ -65,7 +66,8 @@ def stack_pointer(
         return way(actions, values, integers).to(dtype)
     checked = checked_lengths(lengths, batch, time, values.device)
     if choice == "gpu":
-        return readings_on_gpu(actions, values, checked).to(dtype)
+        tf32 = tf32_allowed(values.device)
+        return superposition_stack_gpu(actions, values[:, 1:], checked, values[:, 0], tf32).to(dtype)
     return stack_pointer_reference(actions, values, checked).to(dtype)
 
 

@@ -1,30 +1,12 @@
-"""Stack pointer attention by Triton kernels."""
+"""The map of stack pointer attention by Triton kernels."""
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from structattn.operators.common.checks import inside
-from structattn.operators.common.gpu import tf32_allowed
 from structattn.operators.common.registration import refuse_double_backward, register
-from structattn.operators.common.stack_contents import weighted_sum
-from structattn.operators.stack_pointer.cpu import empty_map, empty_map_gradient, map_by_definition, map_is_cheaper
-from structattn.operators.superposition_stack.gpu import superposition_stack_gpu
+from structattn.operators.stack_pointer.cpu import empty_map, empty_map_gradient, map_by_definition
 from structattn.operators.superposition_stack.gpu.chunks import Chunks, gradients_in_chunks, readings_in_chunks
-
-
-def readings_on_gpu(actions: Tensor, values: Tensor, lengths: Tensor) -> Tensor:
-    """Readings by the cheaper way: the map and a matrix product, or a stack filled with the empty stack's value."""
-    time, tf32 = actions.shape[1], tf32_allowed(actions.device)
-    if not map_is_cheaper(time, values.shape[2]):
-        return superposition_stack_gpu(actions, values[:, 1:], lengths, values[:, 0], tf32)
-    weights, here = stack_pointer_gpu_map(actions, lengths, tf32), inside(lengths, time)[..., None]
-    values = torch.where(torch.cat([lengths[:, None, None] > 0, here], 1), values, 0)
-    visible = torch.ones(time, time + 1, dtype=torch.bool, device=values.device).tril(1)
-    with torch.autocast(actions.device.type, enabled=False):  # it would multiply in half precision
-        readings = weighted_sum(weights, visible, values)
-    return torch.where(here, readings, 0)
 
 
 @register(

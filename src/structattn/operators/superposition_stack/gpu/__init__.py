@@ -6,6 +6,7 @@ from torch import Tensor
 
 from structattn.operators.common.registration import refuse_double_backward, register
 from structattn.operators.superposition_stack.cpu import by_definition, empty_gradients, empty_readings
+from structattn.operators.superposition_stack.gpu.by_map import gradients_by_map, map_is_cheaper, readings_by_map
 from structattn.operators.superposition_stack.gpu.chunks import Chunks, gradients_in_chunks, readings_in_chunks
 
 
@@ -32,10 +33,8 @@ def superposition_stack_gpu_backward(
     cotangent: Tensor, actions: Tensor, values: Tensor, lengths: Tensor, initial: Tensor | None, tf32: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of actions, values and initial."""
-    grad_actions, grad_values, grad_initial = gradients_in_chunks(
-        Chunks.of(actions, values, lengths, initial, tf32), cotangent.contiguous()
-    )
-    return grad_actions, grad_values, grad_initial
+    gradients = gradients_by_map if map_is_cheaper(*values.shape[1:]) else gradients_in_chunks
+    return gradients(Chunks.of(actions, values, lengths, initial, tf32), cotangent.contiguous())
 
 
 def _gradient(ctx: Any, cotangent: Tensor) -> tuple[Tensor, Tensor, None, Tensor | None, None]:
@@ -56,4 +55,5 @@ def superposition_stack_gpu(
     actions: Tensor, values: Tensor, lengths: Tensor, initial: Tensor | None, tf32: bool
 ) -> Tensor:
     """Readings; arguments as for the public function, checked, float32 or float64; ``tf32`` from ``tf32_allowed``."""
-    return readings_in_chunks(Chunks.of(actions, values, lengths, initial, tf32))
+    readings = readings_by_map if map_is_cheaper(*values.shape[1:]) else readings_in_chunks
+    return readings(Chunks.of(actions, values, lengths, initial, tf32))

@@ -31,9 +31,12 @@ def used_rows(since, left, L: tl.constexpr):
 
 
 @triton.jit
-def cotangents_of(cotangents, adjoints, row, column, x, left, used, m, L: tl.constexpr, WC: tl.constexpr):
-    """y; ``cotangents`` from the chunk's first step on."""
-    reading = tl.load(cotangents + row * m + x, mask=(row < L) & (row < left) & (x < m), other=0.0)
+def cotangents_of(
+    cotangents, adjoints, row, column, x, t, left, used, m, L: tl.constexpr, WC: tl.constexpr, UNITS: tl.constexpr
+):
+    """y; ``cotangents`` from the chunk's first step on, and no further in a row of a map than it may differ from 0."""
+    end = tl.minimum(t + row + 2, m) if UNITS else m
+    reading = tl.load(cotangents + row * m + x, mask=(row < L) & (row < left) & (x < end), other=0.0)
     return reading + adjoint_rows(adjoints, row - L, column, used, WC)
 
 
@@ -55,6 +58,7 @@ def adjoints(
     d = tl.arange(0, 4 * L)[None, :]
     untouched_ = tl.zeros((1, WC), ty)
     start, stop = first_chunk(tile, L, WC, UNITS), (n + L - 1) // L
+    cotangents, grad_values = cotangents + b * T * m, grad_values + b * T * m
     for done in range(0, stop - start):
         i = stop - 1 - done
         t, since = i * L, (i - start) * L
@@ -63,11 +67,11 @@ def adjoints(
         before = adjoint_stacks + boundary(i, chunks, L, True) * WC
         after = adjoint_stacks + boundary(i + 1, chunks, L, True) * WC
         used = used_rows(since, left, L)
-        y = cotangents_of(cotangents + (b * T + t) * m, after, row, column, x, left, used, m, L, WC)
+        y = cotangents_of(cotangents + t * m, after, row, column, x, t, left, used, m, L, WC, UNITS)
         if not UNITS:
             # (L, 2L): the weight of the value of each step.
             v_ = tl.dot(tl.load(values_ + k * L + step), y, input_precision=PRECISION, out_dtype=ty)
-            tl.store(grad_values + (b * T + t + step) * m + x, v_, mask=(step < left) & (x < m))
+            tl.store(grad_values + t * m + (step * m + x), v_, mask=(step < left) & (x < m))
         height = tl.minimum(since, left + 1)
         band = net_pushes(weights, values_, 2 * L - (d - row), L)
         shared = tl.zeros((1, WC), ty)
@@ -141,7 +145,7 @@ def _operator_adjoint(
         if FULL:
             untouched = tl.load(stack + (room - chunks + i) * WC + column)
             shared += untouched * tl.load(adjoint + (room - chunks + i) * WC + column)
-        y = cotangents_of(cotangents, after, row, column, x, left, used, m, L, WC)
+        y = cotangents_of(cotangents, after, row, column, x, i * L, left, used, m, L, WC, UNITS)
         top = stack_rows(before, row, column, height, since, untouched, WC)
         rows_ += tl.dot(y, tl.trans(top), input_precision=PRECISION, out_dtype=ty)
         if UNITS:

@@ -1,5 +1,6 @@
 """Superposition stacks in chunks of steps on a GPU: how the Triton kernels are launched, forward and backward."""
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from torch import Tensor
@@ -8,8 +9,11 @@ from structattn.operators.common.gpu import dot_precision, gpu_kernels, launch, 
 
 _CHUNK = 16  # L, steps of a chunk
 _COLUMNS = 16  # WC, columns of a program
-_WARPS = 4
+_WARPS = {True: 8, False: 4}  # of a program, by whether products are in TF32, which needs fewer registers
 _TABLES = 2**28  # numbers of the tables of the sequences that a backward pass works on at once: 1 GiB in float32
+
+Gradients = tuple[Tensor, Tensor, Tensor]  # of actions, values and initial row
+Stacks = tuple[Tensor, Tensor, Tensor]  # the operators of all chunks, and the stacks before them
 
 
 class Chunks(NamedTuple):
@@ -35,10 +39,29 @@ class Chunks(NamedTuple):
         values, initial = (None if x is None else x.contiguous() for x in (values, initial))
         return cls(actions.contiguous(), values, lengths.contiguous(), initial, tf32)
 
-    def part(self, first: int, end: int) -> "Chunks":
+    def parts(self) -> Iterator[slice]:
+        """Yield ranges of the batch such that a backward pass has tables of limited size.
+
+        Raises:
+            ValueError: offsets in the tables of one sequence have more than 31 bits.
+        """
+        size = self.stack_rows(keep=True) * _COLUMNS
+        require_addressable("superposition_stack", size)
+        step = max(_TABLES // max(2 * self.tiles * size, 1), 1)
+        yield from (slice(first, first + step) for first in range(0, len(self.actions), step))
+
+    def part(self, sequences: slice) -> "Chunks":
         """Return some sequences of the batch."""
-        values, initial = (None if x is None else x[first:end] for x in (self.values, self.initial))
-        return Chunks(self.actions[first:end], values, self.lengths[first:end], initial, self.tf32)
+        values, initial = (None if x is None else x[sequences] for x in (self.values, self.initial))
+        return Chunks(self.actions[sequences], values, self.lengths[sequences], initial, self.tf32)
+
+    def zero_gradients(self) -> Gradients:
+        """Return zeros for the gradients of actions, values and initial row; none of what is not given."""
+        batch = len(self.actions)
+        values, initial = (
+            self.actions.new_zeros((batch, 0) if x is None else x.shape) for x in (self.values, self.initial)
+        )
+        return self.actions.new_zeros(self.actions.shape), values, initial
 
     @property
     def columns(self) -> int:
@@ -65,37 +88,66 @@ class Chunks(NamedTuple):
         """Allocate numbers for each sequence."""
         return self.actions.new_empty(len(self.actions), *shape)
 
-    def constants(self, slots: int) -> dict[str, int | str]:
-        """Compile-time constants of the kernels that work on stacks."""
+    def zero_readings(self) -> Tensor:
+        """Return zeros for the readings."""
+        return self.actions.new_zeros(*self.actions.shape[:2], self.columns)
+
+    def constants(self, rows: Tensor) -> dict[str, int | str]:
+        """Return compile-time constants of the kernels that work on stacks; ``rows`` of the operators."""
         units = self.values is None
-        sizes = {"L": _CHUNK, "WC": _COLUMNS, "SLOTS": slots, "num_warps": _WARPS}
+        sizes = {"L": _CHUNK, "WC": _COLUMNS, "SLOTS": rows.shape[2], "num_warps": _WARPS[self.tf32]}
         kind = {"FULL": units or self.initial is not None, "UNITS": units}
         return {**sizes, **kind, "PRECISION": dot_precision(self.actions.dtype, self.tf32)}
 
 
 def readings_in_chunks(given: Chunks) -> Tensor:
     """Return the readings (B, T, m), zeros from each length on."""
-    readings = given.actions.new_zeros(*given.actions.shape[:2], given.columns)
-    _forward(given, _operators(given, 2), readings, 2, keep=False)
+    readings = given.zero_readings()
+    _forward(given, _operators(given, slots=2), readings, keep=False, read=True)
     return readings
 
 
-def gradients_in_chunks(given: Chunks, cotangent: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the gradients of actions, values and initial row; those of what is not given have no columns.
+def gradients_in_chunks(given: Chunks, cotangent: Tensor) -> Gradients:
+    """Return the gradients of actions, values and initial row. The stacks are computed again."""
+    gradients = given.zero_gradients()
+    for sequences in given.parts():
+        part = given.part(sequences)
+        add_adjoints(part, stacks_of_chunks(part), cotangent[sequences], *(x[sequences] for x in gradients))
+    return gradients
 
-    The stacks are computed again. Part of the batch at a time, such that the tables fit into limited memory.
-    """
-    size = given.stack_rows(keep=True) * _COLUMNS
-    require_addressable("superposition_stack", size)
-    batch, step = len(cotangent), max(_TABLES // max(2 * given.tiles * size, 1), 1)
-    grad_actions = given.actions.new_zeros(given.actions.shape)
-    grad_values = cotangent.new_zeros(batch, 0) if given.values is None else given.values.new_zeros(given.values.shape)
-    grad_initial = cotangent.new_zeros(batch, 0 if given.initial is None else given.columns)
-    for first in range(0, batch, step):
-        end = first + step
-        outputs = (x[first:end] for x in (grad_actions, grad_values, grad_initial))
-        _backward(given.part(first, end), cotangent[first:end], *outputs)
-    return grad_actions, grad_values, grad_initial
+
+def stacks_of_chunks(given: Chunks, readings: Tensor | None = None) -> Stacks:
+    """Return the operators of all chunks and the stacks before them; if ``readings`` are given, write them, too."""
+    operators = _operators(given, slots=_CHUNK + 1)
+    target = given.actions if readings is None else readings
+    return *operators, _forward(given, operators, target, keep=True, read=readings is not None)
+
+
+def add_adjoints(
+    given: Chunks, stacks: Stacks, cotangent: Tensor, grad_actions: Tensor, grad_values: Tensor, grad_initial: Tensor
+) -> None:
+    """Write the gradients up to each sequence's length."""
+    rows, pushed, tables = stacks
+    adjoints = tables.new_empty(tables.shape)
+    scratch = given.table(given.num_chunks, 18 * _CHUNK**2)
+    kernels = gpu_kernels("superposition_stack.gpu.backward_gpu_kernel")
+    sizes = given.actions.shape[1], given.columns, given.num_chunks, given.stack_rows(keep=True)
+    constants = given.constants(rows)
+    launch(
+        kernels.adjoints,
+        (len(cotangent), given.tiles),
+        (cotangent, rows, pushed, given.lengths, adjoints, grad_values, grad_initial),
+        *sizes,
+        **constants,
+    )
+    values = cotangent if given.values is None else given.values
+    launch(
+        kernels.actions_adjoint,
+        (given.num_chunks, len(cotangent)),
+        (cotangent, given.actions, values, given.lengths, rows, tables, adjoints, scratch, grad_actions),
+        *(*sizes, given.tiles),
+        **constants,
+    )
 
 
 def _operators(given: Chunks, slots: int) -> tuple[Tensor, Tensor]:
@@ -112,45 +164,17 @@ def _operators(given: Chunks, slots: int) -> tuple[Tensor, Tensor]:
     return rows, pushed
 
 
-def _forward(given: Chunks, operators: tuple[Tensor, Tensor], readings: Tensor, slots: int, *, keep: bool) -> Tensor:
-    """Write the readings or, to keep, return the stacks before all chunks, (B, tiles, rows, WC)."""
+def _forward(given: Chunks, operators: tuple[Tensor, Tensor], readings: Tensor, *, keep: bool, read: bool) -> Tensor:
+    """Return the stacks before all chunks, (B, tiles, rows, WC), if they are kept; write the readings to read."""
     rows = given.stack_rows(keep)
     stacks = given.table(given.tiles, rows, _COLUMNS)
     values = readings if given.values is None else given.values
     launch(
         gpu_kernels("superposition_stack.gpu.forward_gpu_kernel").forward,
-        (len(readings), given.tiles),
+        (len(stacks), given.tiles),
         (*operators, values, values if given.initial is None else given.initial, given.lengths, readings, stacks),
         *(given.actions.shape[1], given.columns, given.num_chunks, rows),
-        **given.constants(slots),
-        KEEP=keep,
+        **given.constants(operators[0]),
+        **{"KEEP": keep, "READ": read},
     )
     return stacks
-
-
-def _backward(
-    given: Chunks, cotangent: Tensor, grad_actions: Tensor, grad_values: Tensor, grad_initial: Tensor
-) -> None:
-    """Write the gradients up to each sequence's length."""
-    slots = _CHUNK + 1
-    operators = _operators(given, slots)
-    stacks = _forward(given, operators, cotangent, slots, keep=True)
-    adjoints = stacks.new_empty(stacks.shape)
-    scratch = given.table(given.num_chunks, 18 * _CHUNK**2)
-    kernels = gpu_kernels("superposition_stack.gpu.backward_gpu_kernel")
-    sizes = given.actions.shape[1], given.columns, given.num_chunks, given.stack_rows(keep=True)
-    launch(
-        kernels.adjoints,
-        (len(cotangent), given.tiles),
-        (cotangent, *operators, given.lengths, adjoints, grad_values, grad_initial),
-        *sizes,
-        **given.constants(slots),
-    )
-    values = cotangent if given.values is None else given.values
-    launch(
-        kernels.actions_adjoint,
-        (given.num_chunks, len(cotangent)),
-        (cotangent, given.actions, values, given.lengths, operators[0], stacks, adjoints, scratch, grad_actions),
-        *(*sizes, given.tiles),
-        **given.constants(slots),
-    )

@@ -120,9 +120,9 @@ def stack_rows(stack, row, column, height, since, untouched, WC: tl.constexpr):
 def forward(
     rows, pushed, values, initial, lengths, readings, stacks, T, m, chunks, room,
     L: tl.constexpr, WC: tl.constexpr, SLOTS: tl.constexpr, FULL: tl.constexpr, UNITS: tl.constexpr,
-    KEEP: tl.constexpr, PRECISION: tl.constexpr,
+    KEEP: tl.constexpr, READ: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Readings up to each sequence's length; if KEEP, instead the stack before each chunk and, after all, z.
+    """If READ, readings up to each sequence's length; if KEEP, the stack before each chunk and, after all, z.
 
     ``stacks``: ``room`` rows for each program. z, the row that no push has reached, has one for each chunk.
     """
@@ -133,14 +133,11 @@ def forward(
     column = tl.arange(0, WC)[None, :]
     x = tile * WC + column
     row, k = tl.arange(0, 2 * L)[:, None], tl.arange(0, 2 * L)[None, :]
-    step, s, e, d = (
-        tl.arange(0, L)[:, None],
-        tl.arange(0, L)[None, :],
-        tl.arange(0, 4 * L)[:, None],
-        tl.arange(0, 4 * L)[None, :],
-    )
+    step, s = tl.arange(0, L)[:, None], tl.arange(0, L)[None, :]
+    e, d = tl.arange(0, 4 * L)[:, None], tl.arange(0, 4 * L)[None, :]
     untouched = untouched_at_first(initial, b, x, n, m, FULL, UNITS, WC, ty)
     start = first_chunk(tile, L, WC, UNITS)
+    values, readings = values + b * T * m, readings + b * T * m
     for i in range(start, (n + L - 1) // L):
         t, since = i * L, (i - start) * L
         left = n - t
@@ -148,20 +145,22 @@ def forward(
         before, after = stacks + boundary(i, chunks, L, KEEP) * WC, stacks + boundary(i + 1, chunks, L, KEEP) * WC
         height = tl.minimum(since, left + 1)
         top = stack_rows(before, row, column, height, since, untouched, WC)
-        y = tl.dot(tl.load(weights + row * 2 * L + k), top, input_precision=PRECISION, out_dtype=ty)
         old = x <= t  # UNITS: what no earlier chunk has pushed is zero, also where the weights are NaN
         if UNITS:
             own = x - 1 - t
-            y = tl.where(old, y, tl.load(values_ + row * L + own, mask=(own >= 0) & (own < L), other=0.0))
+            new = tl.load(values_ + row * L + own, mask=(own >= 0) & (own < L), other=0.0)
+            y = tl.dot(tl.load(weights + row * 2 * L + k), top, input_precision=PRECISION, out_dtype=ty)
+            y = tl.where(old, y, new)
         else:
-            v = tl.load(values + (b * T + t + step) * m + x, mask=(step < left) & (x < m), other=0.0)
+            v = tl.load(values + t * m + (step * m + x), mask=(step < left) & (x < m), other=0.0)
+            y = tl.dot(tl.load(weights + row * 2 * L + k), top, input_precision=PRECISION, out_dtype=ty)
             finite = tl.abs(v) < float("inf")
             broken = tl.min(tl.where(finite, L, step), 0)[None, :]
             v = tl.where(finite, v, 0.0)
             y += tl.dot(tl.load(values_ + row * L + s), v, input_precision=PRECISION, out_dtype=ty)
             y = tl.where((row >= broken) & (broken < L), float("nan"), y)
-        if not KEEP:
-            tl.store(readings + (b * T + t + row) * m + x, y, mask=(row < L) & (row < left) & (x < m))
+        if READ:
+            tl.store(readings + t * m + (row * m + x), y, mask=(row < L) & (row < left) & (x < m))
         if left > L:
             tl.store(after + (row - L) * WC + column, y, mask=row >= L)
             band = net_pushes(weights, values_, d - row, L)
