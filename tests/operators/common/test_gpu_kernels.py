@@ -26,7 +26,7 @@ def run(*command: str, **variables: str) -> str:
 
 @pytest.mark.parametrize("selection", ["not slow", pytest.param("slow", marks=pytest.mark.slow)])
 def test_interpreted_kernels_equal_the_definition(selection):
-    tests = [str(HERE.parent / operator / "test_gpu_kernel.py") for operator in OPERATORS]
+    tests = [str(file) for operator in OPERATORS for file in (HERE.parent / operator).glob("test_*gpu_kernel.py")]
     root, selected = str(HERE.parents[2]), f"not gpu and {selection}"
     output = run(
         *("-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", selected, "--rootdir", root, *tests),

@@ -14,7 +14,7 @@ from structattn.operators.stack_pointer.cpu import (
 from structattn.operators.stack_pointer.gpu import stack_pointer_gpu_map
 from structattn.operators.stack_pointer.reference import stack_pointer_reference, stack_pointer_weights_reference
 from structattn.operators.superposition_stack.gpu import superposition_stack_gpu
-from structattn.operators.superposition_stack.reference import endless_superposition_step
+from structattn.operators.superposition_stack.step import endless_superposition_step
 from structattn.support.shapes import Float, Int
 
 __all__ = ["stack_pointer", "stack_pointer_step", "stack_pointer_weights"]

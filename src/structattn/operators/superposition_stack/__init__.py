@@ -8,11 +8,8 @@ from structattn.operators.common.gpu import tf32_allowed
 from structattn.operators.common.implementation import Implementation, chosen_implementation
 from structattn.operators.superposition_stack.cpu import superposition_stack_cpu
 from structattn.operators.superposition_stack.gpu import superposition_stack_gpu
-from structattn.operators.superposition_stack.reference import (
-    SuperpositionAction,
-    superposition_stack_reference,
-    superposition_step,
-)
+from structattn.operators.superposition_stack.reference import SuperpositionAction, superposition_stack_reference
+from structattn.operators.superposition_stack.step import superposition_step
 from structattn.support.shapes import Float, Int
 
 __all__ = ["SuperpositionAction", "superposition_stack", "superposition_stack_weights", "superposition_step"]
