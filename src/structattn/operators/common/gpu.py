@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from structattn.operators.common.checks import is_autocast
 from structattn.operators.common.differentiation import constant_when_compiled
 
 
@@ -55,6 +56,23 @@ def launch(
         return
     with torch.cuda.device(tensors[0].device if tensors[0].is_cuda else -1):
         kernel[grid](*tensors, *sizes, **({"num_stages": 1} | constants), enable_fp_fusion=True)
+
+
+@constant_when_compiled
+def _products_in_tf32() -> bool:
+    return torch.get_float32_matmul_precision() != "highest"
+
+
+def tf32_allowed(device: torch.device) -> bool:
+    """Return whether products of float32 numbers may be rounded to TF32, as torch's own under the caller's settings."""
+    return is_autocast(device) or _products_in_tf32()
+
+
+def dot_precision(dtype: torch.dtype, tf32: bool) -> str:
+    """Return the ``input_precision`` of Triton's dot: three products of TF32 parts are as good as one of float32."""
+    if dtype == torch.float64 or interpreted():
+        return "ieee"
+    return "tf32" if tf32 else "tf32x3"
 
 
 def power_of_two(number: int, largest: int | None = None) -> int:

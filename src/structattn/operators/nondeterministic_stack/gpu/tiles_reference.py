@@ -45,7 +45,7 @@ def mean_field(push: Tensor, replace: Tensor, pop: Tensor, symbols: int) -> Tens
     offset = push.new_zeros(B)
     for t in range(1, T + 1):
         if t % SEGMENT == 1:
-            before = push.new_full((B, C, 1), -torch.tensor(C).double().log())
+            before = push.new_full((B, C, 1), -float(torch.tensor(C).double().log()))
             if t > 1:
                 offset = log_p[:, t - 1].logsumexp(1)
         stays = torch.cat([before + push[:, t - 1], before + replace[:, t - 1]], 1).logsumexp(1)
@@ -67,10 +67,10 @@ def _scaled(logits: tuple[Tensor, Tensor, Tensor], log_p: Tensor, lengths: Tenso
     before, after = log_p[:, :-1, :, None], _without_nan(log_p)[:, 1:, None, :]
     alive = here & (log_p[:, 1:, None, :] > -torch.inf)
     pops = before + pop
+    pops[:, :1] = -torch.inf  # the bottom is never popped
     log_g = torch.cat([pop.new_zeros(B, 1), _without_nan(pops.amax((2, 3)))], 1)
     stays = [torch.where(alive, (x + before - after).exp(), 0) for x in (push, replace)]
     scaled_pop = torch.where(here, (pops - log_g[:, 1:, None, None]).exp(), 0)
-    scaled_pop[:, :1] = 0
     factor = torch.where(log_p > -torch.inf, (log_g[..., None] - _without_nan(log_p)).exp(), 0)
     factor[:, 0] = 0
     factor[:, 1:][~here[..., 0].expand_as(factor[:, 1:])] = 0
