@@ -89,19 +89,19 @@ def stack_pointer() -> Iterator[Callable[[], object]]:
 
 
 def nondeterministic_stack() -> Iterator[Callable[[], object]]:
-    """The smallest sizes, the paper's, and odd ones, for these with the weights over positions."""
+    """Three diagonals of tiles, with the paper's sizes, the smallest, and odd ones with the weights over positions."""
     from structattn.operators.nondeterministic_stack.gpu import nondeterministic_stack_gpu
 
     for states, symbols, time, dtype in (
+        (2, 3, 33, torch.float32),
         (1, 1, 1, torch.float32),
-        (2, 3, 40, torch.float32),
         (3, 3, 40, torch.float64),
     ):
         shape = 2, time, states, symbols, states, symbols
         logits = [torch.randn(s, dtype=dtype).requires_grad_() for s in (shape, shape, shape[:-1])]
         vectors = (torch.randn(2, time, 5), torch.randn(5)) if dtype == torch.float32 else (None, None)
         lengths = torch.tensor([time, 1])
-        yield lambda x=logits, v=vectors, n=lengths: nondeterministic_stack_gpu(*x, *v, n, None)[0].sum()
+        yield lambda x=logits, v=vectors, n=lengths: nondeterministic_stack_gpu(*x, *v, n, None, False)[0].sum()
 
 
 if __name__ == "__main__":

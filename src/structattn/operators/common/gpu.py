@@ -45,17 +45,17 @@ def gpu_kernels(module: str) -> ModuleType:
 
 
 def launch(
-    kernel: Any, grid: tuple[int, ...], tensors: tuple[torch.Tensor, ...], *sizes: int, **constants: int | str
+    kernel: Any, grid: tuple[int, ...], tensors: tuple[torch.Tensor, ...], *sizes: int, **constants: int | float | str
 ) -> None:
     """Run ``kernel(*tensors, *sizes, **constants)`` for every program of the grid, on the tensors' device.
 
-    ``constants`` are compile-time constants and may include ``num_warps``. num_stages is 1: pipelining must not move a
-    load ahead of a barrier.
+    ``constants`` are compile-time constants and may include ``num_warps`` and ``num_stages``. num_stages is 1 unless
+    given: pipelining must not move a load ahead of a barrier.
     """
     if 0 in grid:
         return
     with torch.cuda.device(tensors[0].device if tensors[0].is_cuda else -1):
-        kernel[grid](*tensors, *sizes, **constants, num_stages=1, enable_fp_fusion=True)
+        kernel[grid](*tensors, *sizes, **({"num_stages": 1} | constants), enable_fp_fusion=True)
 
 
 @constant_when_compiled

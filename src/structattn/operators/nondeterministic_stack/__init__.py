@@ -19,6 +19,7 @@ from torch import Tensor
 
 from structattn.operators.common.checks import checked_lengths, is_autocast
 from structattn.operators.common.differentiation import without_history
+from structattn.operators.common.gpu import tf32_allowed
 from structattn.operators.common.implementation import Implementation, chosen_implementation
 from structattn.operators.nondeterministic_stack.arguments import NondeterministicStackState, checked_arguments
 from structattn.operators.nondeterministic_stack.cpu import (
@@ -235,7 +236,7 @@ def _readings(
     if choice == "cpu":
         readings, log_weight, _ = nondeterministic_stack_cpu(*arguments, False)
     elif choice == "gpu":
-        readings, log_weight, *_ = nondeterministic_stack_gpu(*arguments.in_range())
+        readings, log_weight, *_ = nondeterministic_stack_gpu(*arguments.in_range(), tf32_allowed(push.device))
     else:
         readings, log_weight = reference_readings(arguments.in_range())
     if is_autocast(push.device):
