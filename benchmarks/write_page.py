@@ -5,7 +5,7 @@ docs/benchmarks.md has what ``make bench`` prints; docs/measurements.md has all 
 
 from pathlib import Path
 
-from pages import explorer, huggingface, operators, ratios, reliability, training, translation
+from pages import explorer, gpu, huggingface, operators, ratios, reliability, training, translation
 
 DOCS = Path(__file__).parents[1] / "docs"
 MODELS = """Tf is a transformer; +Sup adds superposition
@@ -16,7 +16,7 @@ kind."""
 def measurements() -> str:
     """Return the page of all measurements but the ratios."""
     sections = "\n".join(
-        part.section() for part in (operators, training, translation, huggingface, reliability, explorer)
+        part.section() for part in (operators, gpu, training, translation, huggingface, reliability, explorer)
     )
     return f"""# Measurements
 

@@ -109,7 +109,6 @@ def section() -> str:
 
 `python benchmarks/operators.py`, all in one run. Medians, except for the nondeterministic stack's reference, which ran
 once. {machine["processor"]}, {machine["threads"]} threads, {machine["instruction_set"]}, torch {machine["torch"]}.
-`python benchmarks/gpu.py` measures on a GPU; no GPU results are kept.
 
 {operators(cpu)}
 The operation count is n³/6 · (Q³S + Q²S) multiply-adds forward and twice that backward. Speeds are compared with a

@@ -295,10 +295,12 @@ class EventReader:
 
     Args:
         path: the log file, which may be missing.
+        length: number of bytes to read; None: all.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, length: int | None = None) -> None:
         self.path, self._position, self._before, self._lines = path, 0, b"", 0
+        self._length = MAX_LOG_BYTES if length is None else length
 
     def read(self) -> list[dict[str, Any]]:
         """Return the new events.
@@ -322,11 +324,12 @@ class EventReader:
         with open_regular(self.path) as file:
             start = self._position - len(self._before)
             file.seek(start)
-            content = file.read(max(0, os.fstat(file.fileno()).st_size - start))
+            size = min(os.fstat(file.fileno()).st_size, self._length)
+            content = file.read(max(0, size - start))
             if content.startswith(self._before):
                 new = content[len(self._before) :]
             else:
                 self._position, self._before, self._lines = 0, b"", 0
                 file.seek(0)
-                new = file.read()
+                new = file.read(size)
         return new[: new.rfind(b"\n") + 1]

@@ -74,8 +74,11 @@ def write_json(path: Path, kind: str, content: Mapping[str, Any], indent: int | 
     """Write an object with its digest to a file, atomically; see ``json_with_digest``.
 
     Raises:
+        DataError: the path is that of something else, like a pipe, for whose reader this would wait.
         ValueError: a number is NaN or infinite.
     """
+    if path.exists() and not path.is_file():
+        raise DataError(path, "is not a regular file")
     write_atomically(path, json_with_digest(kind, path.name, content, indent))
 
 

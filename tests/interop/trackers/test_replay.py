@@ -18,7 +18,7 @@ from structattn.interop.trackers.trackers import Tracker
 from structattn.runs.folder import RunFolder
 from structattn.runs.logs import EventReader, events_of
 from structattn.settings.run import resolve_settings
-from structattn.support.errors import DataError, StructattnError, UsageError
+from structattn.support.errors import CheckpointError, DataError, StructattnError, UsageError
 from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
 from structattn.training.run_training import train
 
@@ -140,8 +140,10 @@ def test_mlflow_keeps_a_run_and_adds_what_is_new(settings, tmp_path, monkeypatch
     train(resolve_settings(settings(max_updates=8)), run_dir)
     whole = (run_dir / "events.jsonl").read_bytes()
     first = whole.split(b"\n")[0] + b"\n"
-    (run_dir / "events.jsonl").write_bytes(first)
-    assert log_run(run_dir, "mlflow", tmp_path / "place") == 1
+    with monkeypatch.context() as in_progress:
+        in_progress.setattr(RunFolder, "finished_log", lambda folder: None)
+        (run_dir / "events.jsonl").write_bytes(first)
+        assert log_run(run_dir, "mlflow", tmp_path / "place") == 1
     (run_dir / "events.jsonl").write_bytes(whole)
     assert log_run(run_dir, "mlflow", tmp_path / "place") == len(events_of(run_dir / "events.jsonl")) - 2  # and the end
     assert log_run(run_dir, "mlflow", tmp_path / "place") == 0
@@ -271,3 +273,17 @@ def test_other_folders_and_names_are_refused(run_dir, tmp_path, monkeypatch):
         UsageError, match=r"tensorboard is not installed; pip install '(tensorboard>=|structattn\[tensorboard\])"
     ):
         log_run(run_dir, "tensorboard", Path(tmp_path / "board"))
+
+
+@pytest.mark.parametrize("damage", ["one line without an end", "a hole of a gigabyte behind the end"])
+def test_a_changed_log_of_a_finished_run(run_dir, damage):
+    """What is not the log that the run card names is refused, and what follows its end is not read."""
+    log = run_dir / "events.jsonl"
+    if damage.startswith("one line"):
+        log.write_bytes(log.read_bytes().replace(b"\n", b""))
+        with pytest.raises(CheckpointError, match="have changed"):
+            log_run(run_dir, "tensorboard")
+    else:
+        expected = log_run(run_dir, "tensorboard")
+        os.truncate(log, 1 << 30)
+        assert log_run(run_dir, "tensorboard") == expected

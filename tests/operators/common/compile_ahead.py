@@ -62,25 +62,30 @@ def compile_instead(kernel: JITFunction, *arguments: object, grid: object, warmu
 
 
 def superposition_stack() -> Iterator[Callable[[], object]]:
-    """Narrow and wide, with and without an initial row."""
+    """Vectors so narrow that stacks of them are computed, with and without an initial row."""
     from structattn.operators.superposition_stack.gpu import superposition_stack_gpu
 
-    for width, full, dtype in ((1, True, torch.float64), (64, True, torch.float32), (64, False, torch.float32)):
+    for width, full, dtype, tf32 in (
+        (9, True, torch.float32, False),
+        (9, False, torch.float32, False),
+        (1, False, torch.float32, True),
+        (1, True, torch.float64, False),
+    ):
         actions, values = torch.rand(2, 65, 3, dtype=dtype), torch.rand(2, 65, width, dtype=dtype)
         leaves = [x.requires_grad_() for x in (actions, values)]
         initial = values[:, 0] if full else None
         lengths = torch.tensor([65, 3])
-        yield lambda a=leaves, n=lengths, i=initial: superposition_stack_gpu(*a, n, i).sum()
+        yield lambda a=leaves, n=lengths, i=initial, t=tf32: superposition_stack_gpu(*a, n, i, t).sum()
 
 
 def stack_pointer() -> Iterator[Callable[[], object]]:
-    """Short and long."""
-    from structattn.operators.stack_pointer.gpu import stack_pointer_gpu_map
+    """Vectors so wide that the map of stack pointers is computed."""
+    from structattn.operators.superposition_stack.gpu import superposition_stack_gpu
 
-    for time, dtype in ((100, torch.float32), (1, torch.float32), (100, torch.float64)):
-        actions = torch.rand(2, time, 3, dtype=dtype, requires_grad=True)
-        lengths = torch.tensor([time, 1])
-        yield lambda a=actions, n=lengths: stack_pointer_gpu_map(a, n).sum()
+    for dtype, tf32 in ((torch.float32, False), (torch.float32, True), (torch.float64, False)):
+        actions, values = torch.rand(2, 65, 3, dtype=dtype), torch.rand(2, 66, 64, dtype=dtype)
+        leaves, lengths = [x.requires_grad_() for x in (actions, values)], torch.tensor([65, 3])
+        yield lambda x=leaves, n=lengths, t=tf32: superposition_stack_gpu(x[0], x[1][:, 1:], n, x[1][:, 0], t).sum()
 
 
 def nondeterministic_stack() -> Iterator[Callable[[], object]]:

@@ -165,11 +165,11 @@ def test_only_the_own_length_matters(random_inputs, gpu):
     given, *cotangents = example(random_inputs, (2, 20, 2, 2, 2), None)
     tables, tiling = tables_of(given, None)
     found = gradients(moved(tables, gpu), tiling, given.values.to(gpu), *(x.to(gpu) for x in cotangents), "ieee")
-    alone = given._replace(**{k: getattr(given, k)[1:, :10] for k in ("push", "replace", "pop", "values")})
-    alone = alone._replace(lengths=given.lengths[1:])
-    tables, tiling = tables_of(alone, None)
-    cut = [x[1:, :10].to(gpu) for x in cotangents]
-    again = gradients(moved(tables, gpu), tiling, alone.values.contiguous().to(gpu), *cut, "ieee")
+    short = Tiling(1, 10, 2, 2, 10, ROWS)
+    sizes = {"push": 10, "replace": 10, "factor": 11, "R": short.tiles, "W": short.tiles, "a": 11, "E": 11}
+    cut = {name: getattr(tables, name)[1:, :size].contiguous() for name, size in sizes.items()}
+    alone = moved(dataclasses.replace(tables, **cut, lengths=tables.lengths[1:]), gpu)
+    again = gradients(alone, short, *(x[1:, :10].to(gpu) for x in (given.values, *cotangents)), "ieee")
     for x, r in zip(found[:4], again[:4], strict=True):
         assert torch.equal(x[1:, :10], r)
     assert torch.equal(found[4][1:], again[4])

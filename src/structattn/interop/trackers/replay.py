@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from structattn.interop.trackers.trackers import MLflow, RunDescription, TensorBoard, Tracker, WeightsAndBiases
 from structattn.runs.folder import RunFolder, existing_run, flatten
-from structattn.runs.logs import EventReader
+from structattn.runs.logs import EventReader, digest_of_prefix
 from structattn.support.errors import UsageError
 from structattn.support.files import naming_target
 
@@ -44,22 +44,36 @@ def log_run(
         StructattnError: the folder is not a run folder.
         UsageError: there is no such tracker, or its library is not installed.
         DataError: the event log or the settings are damaged.
+        CheckpointError: the event log of a finished run has changed.
         OSError: the disk is full, or the like.
     """
     if tracker not in TRACKERS:
         raise UsageError(f"tracker {tracker!r} is not one of {', '.join(TRACKERS)}")
     folder = existing_run(run_dir)
     description = _description(folder, place or run_dir / tracker)
+    length = None if follow else _length_of_finished_log(folder)
+    batches = _batches(EventReader(folder.events, length), follow)
     with naming_target(description.place):
-        return _replay(folder, TRACKERS[tracker](description), follow, advance)
+        return _replay(batches, TRACKERS[tracker](description), length is not None, advance)
 
 
-def _replay(folder: RunFolder, opened: Tracker, follow: bool, advance: Callable[[int], object]) -> int:
-    finished, count = False, 0
+def _length_of_finished_log(folder: RunFolder) -> int | None:
+    """Check the digest of a finished run's log and return its length without the end; None for one in progress."""
+    finished = folder.finished_log() if folder.card.exists() else None
+    if finished is None:
+        return None
+    digest_of_prefix(folder.events, finished)
+    return finished.length
+
+
+def _replay(
+    batches: Iterator[list[dict[str, Any]]], opened: Tracker, finished: bool, advance: Callable[[int], object]
+) -> int:
+    count = 0
     try:
         seen = dict(opened.last_steps())
-        for events in _batches(EventReader(folder.events), follow):
-            finished = any(event["event"] == END for event in events)
+        for events in batches:
+            finished = finished or any(event["event"] == END for event in events)
             new = list(new_events(events, seen))
             for kind, update, values in new:
                 opened.log(kind, update, values)

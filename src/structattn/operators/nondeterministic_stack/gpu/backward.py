@@ -141,7 +141,7 @@ def _block_of_prefixes(shares: Shares, tiling: Tiling, values: Tensor, y: Tensor
         **_padded(tiling),
         NP=tiling.rows,
         MB=_columns(m),
-        NARROW=min(power_of_two(1 + m), _columns(m)),
+        NARROW=power_of_two(1 + m, 16),
         num_warps=4 if _configurations(tiling) <= 8 else 8,
     )
 
