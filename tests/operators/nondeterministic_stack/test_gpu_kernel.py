@@ -66,7 +66,7 @@ def assert_equals_definition(given, device, tolerance, *, lengths=None, window=N
         (3, 0, 2, 3, 5, torch.float32),
         (0, 3, 2, 3, 5, torch.float32),
         (3, 1, 2, 3, 1, torch.float64),
-        (3, 2, 1, 2, 5, torch.float32),
+        pytest.param(3, 2, 1, 2, 5, torch.float32, marks=pytest.mark.slow),
         (1, 2, 1, 2, 33, torch.float32),
         pytest.param(1, 3, 1, 2, 33, torch.float32, marks=pytest.mark.slow),
         pytest.param(1, 3, 2, 3, 5, torch.float64, marks=pytest.mark.slow),
@@ -173,9 +173,8 @@ def test_what_doubles_lose_is_computed_again(random_inputs, gpu, monkeypatch, ex
     assert_equals_definition(inputs.logits, gpu, 1e-5, dtype=torch.float32)
 
 
-@pytest.mark.parametrize(
-    "scale", [pytest.param(30, marks=pytest.mark.slow), pytest.param(300, marks=pytest.mark.slow), 1e4]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("scale", [30, 300, 1e4])
 def test_wild_logits(random_inputs, gpu, scale):
     assert_equals_definition(random_inputs(1, 4, 2, 1, 2, scale=scale).all, gpu, 1e-10)
 
@@ -188,6 +187,7 @@ def test_a_change_of_regime_half_way_loses_nothing(random_inputs, gpu):
     assert_equals_definition([*logits, inputs.values, inputs.bottom], gpu, 1e-10)
 
 
+@pytest.mark.slow
 def test_the_guard_sees_what_the_cpu_guard_sees(random_inputs, gpu):
     """Ordinary logits stay in the tables, and only the sequence that needs it leaves them."""
     inputs = random_inputs(2, 3, 1, 2, 1)
@@ -230,6 +230,7 @@ def test_nan_stays_in_its_own_sequence_and_from_its_own_step_on(random_inputs, g
     assert results[1][0].isnan().any((2, 3, 4)).tolist() == [[False] * 3, [False, False, True], [True] * 3]
 
 
+@pytest.mark.slow
 def test_public_functions(random_inputs, gpu):
     inputs = random_inputs(2, 3, 1, 2, 2)
     logits = [x.to(gpu) for x in inputs.logits]

@@ -39,11 +39,11 @@ def gemm(
 def solve(
     P, w, sums, pi, rho, pops, factor, lengths, d, nb, tiles, T, D,
     Q: tl.constexpr, S: tl.constexpr, QP: tl.constexpr, SP: tl.constexpr, NP: tl.constexpr,
-    DIAGONAL: tl.constexpr, FAR: tl.constexpr, HOLD: tl.constexpr,
+    DIAGONAL: tl.constexpr, FAR: tl.constexpr,
 ):  # fmt: skip
     """Compute the rows j of one tile from the last to the first, for all columns and symbols at once.
 
-    ``DIAGONAL`` if d = 0; ``FAR`` if d > 1, where `gemm` has left sums; ``HOLD`` keeps P^[I,I] in registers.
+    ``DIAGONAL`` if d = 0; ``FAR`` if d > 1, where `gemm` has left sums.
     """
     C: tl.constexpr = Q * S
     NB: tl.constexpr = NP // Q
@@ -72,8 +72,6 @@ def solve(
     after = tl.zeros((QP, SP, NP), P.dtype.element_ty)  # row j + 1
     if not DIAGONAL:
         after = tl.load(P + tile_at(J + 1, I) * SIZE + line, mask=known, other=0.0)
-    if HOLD:
-        held = tl.load(P + columns + whole, mask=y < S, other=0.0)
     tl.debug_barrier()
     for back in range(count):
         local = count - 1 - back
@@ -91,8 +89,7 @@ def solve(
         else:
             x = tl.load(w + rows + at, mask=known, other=0.0)
             row += tl.sum(x[:, :, :, None] * mine[None], 2)
-            if not HOLD:
-                held = tl.load(P + columns + whole, mask=y < S, other=0.0)
+            held = tl.load(P + columns + whole, mask=y < S, other=0.0)
             row += tl.sum(popped[:, :, :, None] * held[None], 2)
         if FAR:
             row += tl.load(sums + at, mask=known, other=0.0)
