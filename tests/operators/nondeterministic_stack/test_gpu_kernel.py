@@ -179,6 +179,17 @@ def test_wild_logits(random_inputs, gpu, scale):
     assert_equals_definition(random_inputs(1, 4, 2, 1, 2, scale=scale).all, gpu, 1e-10)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "below"), [(torch.float32, 95), pytest.param(torch.float64, 712, marks=pytest.mark.slow)]
+)
+def test_configurations_far_below_the_others(random_inputs, gpu, dtype, below):
+    """The inverse of their share overflows, and matters to no gradient."""
+    inputs = random_inputs(1, 3, 1, 2, 1)
+    for x in inputs.logits[:2]:
+        x[..., 1] -= below
+    assert_equals_definition(inputs.all, gpu, 1e-10 if dtype == torch.float64 else 1e-5, dtype=dtype)
+
+
 @pytest.mark.slow
 def test_a_change_of_regime_half_way_loses_nothing(random_inputs, gpu):
     inputs, bias = random_inputs(1, 8, 1, 2, 2), random_inputs(1, 1, 1, 2, scale=30.0, seed=4)

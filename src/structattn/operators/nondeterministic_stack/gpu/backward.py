@@ -117,6 +117,8 @@ def adjoints(
         MB=_columns(m),
         num_warps=1,
     )
+    diagonal = torch.arange(tiling.blocks, device=y.device)
+    slots = shares.R.index_select(1, diagonal * (diagonal + 3) // 2).mT.contiguous()
     streams = None
     if y.is_cuda:
         streams = torch.cuda.current_stream(y.device), torch.cuda.Stream(y.device)  # type: ignore[no-untyped-call]
@@ -127,7 +129,7 @@ def adjoints(
         if d < tiling.diagonals:
             if streams:
                 streams[0].wait_stream(streams[1])
-            _anti_diagonal(shares, tiling, y, (R_, W_), sums, d, precision)
+            _anti_diagonal(shares, tiling, y, (R_, W_), slots, sums, d, precision)
     return y, R_, W_
 
 
@@ -151,6 +153,7 @@ def _anti_diagonal(
     tiling: Tiling,
     y: Tensor,
     cells: tuple[Tensor, Tensor],
+    slots: Tensor,
     sums: tuple[Tensor, Tensor],
     d: int,
     precision: str,
@@ -174,17 +177,9 @@ def _anti_diagonal(
     launch(
         kernels.rows,
         (parts, tiling.batch),
-        (shares.R, shares.W, R_, W_, shares.push, shares.replace, shares.factor, shares.lengths, *sums),
+        (slots, shares.W, R_, W_, shares.push, shares.replace, shares.factor, shares.lengths, *sums),
         *(d, tiling.time, tiling.blocks, tiling.diagonals, tiling.window),
         **_padded(tiling),
         NP=tiling.rows,
-        num_warps=_warps_of_rows(tiling, R_.dtype),
+        num_warps=1 if _configurations(tiling) <= 8 else 4,  # as few as hold a row in registers
     )
-
-
-def _warps_of_rows(tiling: Tiling, dtype: torch.dtype) -> int:
-    """Return the least number of warps whose registers hold a row's products."""
-    few = _configurations(tiling) <= 8
-    if dtype == torch.float32:
-        return 1 if few else 4
-    return 4 if few else 8

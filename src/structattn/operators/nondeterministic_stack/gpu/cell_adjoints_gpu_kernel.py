@@ -63,20 +63,24 @@ def products(
 
 @triton.jit(do_not_specialize=["d", "T", "blocks", "diagonals", "window"])
 def rows(
-    R, W, R_, W_, push, replace, factor, lengths, sums_W, sums_R, d, T, blocks, diagonals, window,
+    slots, W, R_, W_, push, replace, factor, lengths, sums_W, sums_R, d, T, blocks, diagonals, window,
     Q: tl.constexpr, S: tl.constexpr, QP: tl.constexpr, SP: tl.constexpr, NP: tl.constexpr,
 ):  # fmt: skip
-    """Solve the tile for rising j; its first row continues the last one of tile (J-1,I)."""
+    """Solve the tile for rising j; its first row continues the last one of tile (J-1,I).
+
+    ``slots`` (B, blocks, S, NP, NP) is R[I,I] transposed, so that no sum runs over the threads of a warp.
+    """
     C: tl.constexpr = Q * S
     NB: tl.constexpr = NP // Q
+    KB: tl.constexpr = 16  # earlier rows at a time
     J, b = tl.program_id(0), tl.program_id(1).to(tl.int64)
     I = J + d
     n = tl.load(lengths + b)
     if I * NB > n:
         return
-    dtype = R.dtype.element_ty
+    dtype = W.dtype.element_ty
     table = b * (blocks * (blocks + 1) // 2) * S * NP * NP
-    held, within = R + table + tile(I, I, S, NP), W + table + tile(J, J, S, NP)
+    slots, within = slots + (b * blocks + I) * S * NP * NP, W + table + tile(J, J, S, NP)
     above_R, above_W = R_ + table + tile(J - 1, I, S, NP), W_ + table + tile(J - 1, I, S, NP)
     R_, W_ = R_ + table + tile(J, I, S, NP), W_ + table + tile(J, I, S, NP)
     sums_W, sums_R = sums_W + (b * blocks + J) * S * NP * NP, sums_R + (b * blocks + J) * S * NP * NP
@@ -107,17 +111,24 @@ def rows(
             rho = tl.load(replace + (j - 1) * C * C + from_to, mask=stays, other=0.0)
             r = tl.sum(tl.sum(pi[:, :, :, :, None] * (w * f)[None, None] + rho[:, :, :, :, None] * r[None, None], 2), 2)
             r += tl.load(sums_R + line, mask=exists, other=0.0)
-            popped = tl.load(within + z * NP * NP + i * NP + jl * Q + s, mask=exists & (i < jl * Q), other=0.0)
-            before = tl.load(R_ + square, mask=(zy < S) & (k < jl * Q), other=0.0)
-            r += tl.sum(popped[:, :, :, None] * before[None], 2)
+            for first in range(0, jl * Q, KB):
+                earlier = first + tl.arange(0, KB)
+                at = z * NP * NP + earlier[None, None, :] * NP + jl * Q + s
+                popped = tl.load(within + at, mask=exists & (earlier < jl * Q)[None, None, :], other=0.0)
+                at = zy * NP * NP + earlier[None, :, None] * NP + i
+                before = tl.load(R_ + at, mask=(zy < S) & (earlier < jl * Q)[None, :, None], other=0.0)
+                r += tl.sum(popped[:, :, :, None] * before[None], 2)
             r = tl.where(real & (t > j) & (t - j <= window), r, 0.0)
         else:
             r = tl.zeros((QP, SP, NP), dtype)
         tl.store(R_ + line, r, mask=exists)
-        tl.debug_barrier()
-        slots = tl.load(held + square, mask=zy < S, other=0.0)
-        again = tl.load(R_ + line, mask=exists, other=0.0)
-        w = tl.sum(again[:, :, None, :] * slots[None], 3) + tl.load(sums_W + line, mask=exists, other=0.0)
+        tl.debug_barrier()  # other threads read this row
+        w = tl.load(sums_W + line, mask=exists, other=0.0)
+        for first in range(0, NP, KB):
+            later = first + tl.arange(0, KB)
+            mine = tl.load(R_ + z * NP * NP + (jl * Q + s) * NP + later[None, None, :], mask=exists, other=0.0)
+            slot = tl.load(slots + zy * NP * NP + later[None, :, None] * NP + i, mask=zy < S, other=0.0)
+            w += tl.sum(mine[:, :, :, None] * slot[None], 2)
         w = tl.where(real & (t > j + 1) & (t - j - 1 <= window), w, 0.0)
         tl.store(W_ + line, w, mask=exists)
     if NB * Q < NP:

@@ -204,6 +204,7 @@ def _conditioned(given: Arguments, tiling: Tiling, lengths: Tensor, tables: Prov
         *(T, M, x.shape[1]),
         **sizes,
         MB=x.shape[-1],
+        SMALLEST=SMALLEST[dtype],
     )
     failed = lengths.new_zeros(B)
     kernels = gpu_kernels(f"{_KERNELS}.shares_gpu_kernel")

@@ -85,7 +85,7 @@ def corrections(
 def readings(
     push, replace, pop, lengths, log_p, log_g, x, out, log_weight, a, E, log_alpha, pi, rho, factor, b_, ratio,
     growth, reach, grown, T, M, parts,
-    Q: tl.constexpr, S: tl.constexpr, CP: tl.constexpr, MB: tl.constexpr,
+    Q: tl.constexpr, S: tl.constexpr, CP: tl.constexpr, MB: tl.constexpr, SMALLEST: tl.constexpr,
 ):  # fmt: skip
     """Compute, for one time, readings and log-weight, and everything but the tables conditioned on the prefix.
 
@@ -149,7 +149,8 @@ def readings(
         z_ = tl.where(poppable, z_.to(tl.float64), -INFINITY)
         g = finite(tl.max(tl.max(z_ + last[:, None], 1), 0))
         tl.store(ratio + row, tl.where(within, tl.exp(tl.load(log_g + row) - g), 0.0))
-        f = tl.where(alpha > -INFINITY, tl.exp(g - finite(alpha)), 0.0)
+        # A smaller share is lost, as `condition` bounds it; its factor may overflow.
+        f = tl.where(shares >= SMALLEST, tl.exp(g - finite(alpha)), 0.0)
         tl.store(factor + row * C + i, f.to(factor.dtype.element_ty), mask=i < C)
         both = tl.where(real, tl.exp(x_ - grows) + tl.exp(y_ - grows), 0.0)
         at = step * CP * 2 * CP + c * 2 * CP
