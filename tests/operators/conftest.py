@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from structattn.operators.common.gpu import interpreted
+from structattn.operators.superposition_stack.gpu import chunks
 
 
 @pytest.fixture
@@ -34,6 +35,13 @@ def gpu(request):
         pytest.skip("needs TRITON_INTERPRET=1; common/test_gpu_kernels.py runs this in a process of its own")
     request.getfixturevalue("unwritten_memory_is_nan")
     return torch.device("cpu")
+
+
+@pytest.fixture
+def short_chunks(monkeypatch):
+    """Chunks of 4 steps where kernels are interpreted, which is slow; a device multiplies matrices of 16 rows."""
+    if interpreted():
+        monkeypatch.setattr(chunks, "_CHUNK", 4)
 
 
 @pytest.fixture(scope="session")

@@ -3,13 +3,18 @@
     python compile_ahead.py [all]    # one set of sizes for each operator, or all
 
 Runs the operators on CPU tensors with a launcher that compiles instead of starting. Prints one line for each kernel and
-set of constants: operator and name, the constants, how many barriers there are, and how many bytes of machine code. It
-must be a process of its own: Triton decides at import whether kernels are interpreted or compiled.
+set of constants: operator and name, the constants, how many barriers and matrix instructions there are, how many
+registers a thread has and how many bytes of memory besides, and how many bytes of machine code. It must be a process of
+its own: Triton decides at import whether kernels are interpreted or compiled.
 """
 
+import re
+import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from itertools import islice
+from pathlib import Path
 
 import torch
 import triton
@@ -19,7 +24,18 @@ from triton.runtime.jit import JITFunction
 
 HOPPER = GPUTarget("cuda", 90, 32)
 NAMES = {torch.float32: "*fp32", torch.float64: "*fp64", torch.int64: "*i64", torch.int32: "*i32"}
-compiled: dict[tuple[str, str], tuple[int, int]] = {}
+compiled: dict[tuple[str, str], str] = {}
+
+
+def registers_and_stack(cubin: bytes) -> tuple[int, int]:
+    """Return the registers of a thread and the bytes of its stack frame, where registers are spilled to."""
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
+        usage = subprocess.run([tool, "--dump-resource-usage", file.name], capture_output=True, text=True, check=True)
+    registers, stack = re.findall(r"\b(?:REG|STACK):(\d+)", usage.stdout)
+    return int(registers), int(stack)
 
 
 def compile_instead(kernel: JITFunction, *arguments: object, grid: object, warmup: bool, **options: int) -> None:
@@ -37,45 +53,55 @@ def compile_instead(kernel: JITFunction, *arguments: object, grid: object, warmu
         code = triton.compile(source, target=HOPPER, options=options).asm
         # A load that the cache for constants may answer would not see what other threads have written.
         assert ".nc" not in code["ptx"]
-        compiled[key] = code["ptx"].count("bar.sync"), len(code["cubin"])
+        registers, stack = registers_and_stack(code["cubin"])
+        matrix = code["ptx"].count("mma.sync") + code["ptx"].count("wgmma.mma_async")
+        compiled[key] = (
+            f"{code['ptx'].count('bar.sync')} barriers {matrix} matrix instructions "
+            f"{registers} registers {stack} bytes of stack {len(code['cubin'])} bytes"
+        )
 
 
 def superposition_stack() -> Iterator[Callable[[], object]]:
-    """Narrow and wide, with and without an initial row."""
+    """Vectors so narrow that stacks of them are computed, with and without an initial row."""
     from structattn.operators.superposition_stack.gpu import superposition_stack_gpu
 
-    for width, full, dtype in ((1, True, torch.float64), (64, True, torch.float32), (64, False, torch.float32)):
+    for width, full, dtype, tf32 in (
+        (9, True, torch.float32, False),
+        (9, False, torch.float32, False),
+        (1, False, torch.float32, True),
+        (1, True, torch.float64, False),
+    ):
         actions, values = torch.rand(2, 65, 3, dtype=dtype), torch.rand(2, 65, width, dtype=dtype)
         leaves = [x.requires_grad_() for x in (actions, values)]
         initial = values[:, 0] if full else None
         lengths = torch.tensor([65, 3])
-        yield lambda a=leaves, n=lengths, i=initial: superposition_stack_gpu(*a, n, i).sum()
+        yield lambda a=leaves, n=lengths, i=initial, t=tf32: superposition_stack_gpu(*a, n, i, t).sum()
 
 
 def stack_pointer() -> Iterator[Callable[[], object]]:
-    """Short and long."""
-    from structattn.operators.stack_pointer.gpu import stack_pointer_gpu_map
+    """Vectors so wide that the map of stack pointers is computed."""
+    from structattn.operators.superposition_stack.gpu import superposition_stack_gpu
 
-    for time, dtype in ((100, torch.float32), (1, torch.float32), (100, torch.float64)):
-        actions = torch.rand(2, time, 3, dtype=dtype, requires_grad=True)
-        lengths = torch.tensor([time, 1])
-        yield lambda a=actions, n=lengths: stack_pointer_gpu_map(a, n).sum()
+    for dtype, tf32 in ((torch.float32, False), (torch.float32, True), (torch.float64, False)):
+        actions, values = torch.rand(2, 65, 3, dtype=dtype), torch.rand(2, 66, 64, dtype=dtype)
+        leaves, lengths = [x.requires_grad_() for x in (actions, values)], torch.tensor([65, 3])
+        yield lambda x=leaves, n=lengths, t=tf32: superposition_stack_gpu(x[0], x[1][:, 1:], n, x[1][:, 0], t).sum()
 
 
 def nondeterministic_stack() -> Iterator[Callable[[], object]]:
-    """The smallest sizes, the paper's, and odd ones, for these with the weights over positions."""
+    """Three diagonals of tiles, with the paper's sizes, the smallest, and odd ones with the weights over positions."""
     from structattn.operators.nondeterministic_stack.gpu import nondeterministic_stack_gpu
 
     for states, symbols, time, dtype in (
+        (2, 3, 33, torch.float32),
         (1, 1, 1, torch.float32),
-        (2, 3, 40, torch.float32),
         (3, 3, 40, torch.float64),
     ):
         shape = 2, time, states, symbols, states, symbols
         logits = [torch.randn(s, dtype=dtype).requires_grad_() for s in (shape, shape, shape[:-1])]
         vectors = (torch.randn(2, time, 5), torch.randn(5)) if dtype == torch.float32 else (None, None)
         lengths = torch.tensor([time, 1])
-        yield lambda x=logits, v=vectors, n=lengths: nondeterministic_stack_gpu(*x, *v, n, None)[0].sum()
+        yield lambda x=logits, v=vectors, n=lengths: nondeterministic_stack_gpu(*x, *v, n, None, False)[0].sum()
 
 
 if __name__ == "__main__":
@@ -83,5 +109,5 @@ if __name__ == "__main__":
     for operator in (superposition_stack, stack_pointer, nondeterministic_stack):
         for outcome in islice(operator(), None if "all" in sys.argv else 1):
             outcome().backward()
-    for (name, constants), (barriers, size) in compiled.items():
-        print(name, constants, barriers, "barriers", size, "bytes")
+    for (name, constants), figures in compiled.items():
+        print(name, constants, figures)

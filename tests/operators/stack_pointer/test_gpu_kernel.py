@@ -3,10 +3,11 @@
 import pytest
 import torch
 
+from structattn.operators.common.gpu import interpreted
 from structattn.operators.stack_pointer import stack_pointer, stack_pointer_weights
-from structattn.operators.stack_pointer.gpu import stack_pointer_gpu_map
 from structattn.support.errors import ImplementationUnavailableError
 
+pytestmark = pytest.mark.usefixtures("short_chunks")
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
 NAN = float("nan")
 
@@ -44,8 +45,8 @@ def assert_equals_definition(given, cotangent, lengths, tolerance):
         (3, 2, 5, torch.float32),
         (3, 7, 5, torch.float64),
         (3, 7, 1, torch.float32),  # so narrow that the stack of values is taken
-        (1, 33, 33, torch.float32),
-        pytest.param(2, 33, 33, torch.float32, marks=pytest.mark.slow),
+        (2, 9, 5, torch.float32),
+        pytest.param(2, 70, 33, torch.float32, marks=pytest.mark.slow),
         pytest.param(2, 33, 11, torch.float64, marks=pytest.mark.slow),
     ],
 )
@@ -59,9 +60,12 @@ def test_kernel_equals_definition(gpu, batch, time, width, dtype):
 
 
 @pytest.mark.slow
-def test_sums_over_several_tiles(gpu):
-    given = leaves(1, 70, 1, torch.float64, gpu)[:1]
-    assert_equals_definition(given, torch.randn(1, 70, 71, dtype=torch.float64), None, 1e-12)
+@pytest.mark.parametrize("time", [17, 70])
+def test_chunks_of_full_size(gpu, monkeypatch, time):
+    monkeypatch.undo()
+    given = leaves(2, time, 1, torch.float64, gpu)[:1]
+    cotangent = torch.randn(2, time, time + 1, dtype=torch.float64)
+    assert_equals_definition(given, cotangent, torch.tensor([time, time - 1]), 1e-12)
 
 
 @pytest.mark.gpu
@@ -128,7 +132,7 @@ def test_opcheck_and_compilation(gpu):
     lengths = torch.tensor([5, 3], device=gpu)
     torch.library.opcheck(
         torch.ops.structattn.stack_pointer_gpu_map,
-        (given[0], lengths),
+        (given[0], lengths, False),
         test_utils=["test_schema", "test_faketensor", "test_autograd_registration"],
     )
 
@@ -149,13 +153,7 @@ def test_low_precision(gpu):
         readings = stack_pointer(*half, implementation="gpu")
     assert readings.dtype == torch.float32
     wanted = stack_pointer(*(x.double() for x in half), implementation="reference")
-    torch.testing.assert_close(readings.double(), wanted, rtol=1e-5, atol=1e-6)
-
-
-def test_what_32_bits_cannot_address_is_refused():
-    actions = torch.zeros(1, 1, 3).expand(1, 50000, 3)
-    with pytest.raises(ValueError, match=r"2500150002 elements; .* fewer than 2\^31"):
-        stack_pointer_gpu_map(actions, torch.tensor([50000]))
+    assert (readings - wanted).norm() <= (1e-6 if interpreted() else 1e-3) * wanted.norm()  # TF32 on a device
 
 
 def test_a_choice_that_cannot_run_says_why(monkeypatch):

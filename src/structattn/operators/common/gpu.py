@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from structattn.operators.common.checks import is_autocast
 from structattn.operators.common.differentiation import constant_when_compiled
 
 
@@ -44,17 +45,34 @@ def gpu_kernels(module: str) -> ModuleType:
 
 
 def launch(
-    kernel: Any, grid: tuple[int, ...], tensors: tuple[torch.Tensor, ...], *sizes: int, **constants: int
+    kernel: Any, grid: tuple[int, ...], tensors: tuple[torch.Tensor, ...], *sizes: int, **constants: int | float | str
 ) -> None:
     """Run ``kernel(*tensors, *sizes, **constants)`` for every program of the grid, on the tensors' device.
 
-    ``constants`` are compile-time constants and may include ``num_warps``. num_stages is 1: pipelining must not move a
-    load ahead of a barrier.
+    ``constants`` are compile-time constants and may include ``num_warps`` and ``num_stages``. num_stages is 1 unless
+    given: pipelining must not move a load ahead of a barrier.
     """
     if 0 in grid:
         return
     with torch.cuda.device(tensors[0].device if tensors[0].is_cuda else -1):
-        kernel[grid](*tensors, *sizes, **constants, num_stages=1, enable_fp_fusion=True)
+        kernel[grid](*tensors, *sizes, **({"num_stages": 1} | constants), enable_fp_fusion=True)
+
+
+@constant_when_compiled
+def _products_in_tf32() -> bool:
+    return torch.get_float32_matmul_precision() != "highest"
+
+
+def tf32_allowed(device: torch.device) -> bool:
+    """Return whether products of float32 numbers may be rounded to TF32, as torch's own under the caller's settings."""
+    return is_autocast(device) or _products_in_tf32()
+
+
+def dot_precision(dtype: torch.dtype, tf32: bool) -> str:
+    """Return the ``input_precision`` of Triton's dot: three products of TF32 parts are as good as one of float32."""
+    if dtype == torch.float64 or interpreted():
+        return "ieee"
+    return "tf32" if tf32 else "tf32x3"
 
 
 def power_of_two(number: int, largest: int | None = None) -> int:

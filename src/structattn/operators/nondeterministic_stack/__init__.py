@@ -6,7 +6,7 @@ Which form runs when, and what it earns (DERIVATION.md, "Forms", has the figures
     LSTM+Nd, float32    cpu/lanes.h, called by `stack_rnn`: eight sequences take a step together, a lane for each
     one step at a time  cpu/steps.*, cpu/step_*.h, for decoding, and for LSTM+Nd in float64
     the rest            cpu/general.h: more than 3 states or symbols, and numbers beyond doubles (exponents of 128 bits)
-    CUDA                gpu/; sequences beyond doubles go back to cpu/
+    CUDA                gpu/, in floats where they lose nothing, then in doubles; sequences beyond go back to cpu/
     best run            cpu/kernel.cpp
     contents            block_contents.py; contents.py by the definition where doubles may fail
     everything else     reference.py and steps.py, the definition: any device, any derivative, traceable
@@ -19,6 +19,7 @@ from torch import Tensor
 
 from structattn.operators.common.checks import checked_lengths, is_autocast
 from structattn.operators.common.differentiation import without_history
+from structattn.operators.common.gpu import tf32_allowed
 from structattn.operators.common.implementation import Implementation, chosen_implementation
 from structattn.operators.nondeterministic_stack.arguments import NondeterministicStackState, checked_arguments
 from structattn.operators.nondeterministic_stack.cpu import (
@@ -111,8 +112,8 @@ def nondeterministic_stack(
         n³/6 · Q³S multiply-adds and n² · Q²S + n · QSm numbers kept for each sequence of n steps; with a window D, no
         more than n · D²/2 · Q³S and 2nD · Q²S; the gradient takes twice that. A sequence beyond the range of doubles,
         or with logits beyond 1e6 that matter, is recomputed with an exponent of 128 bits, much more slowly
-        (DERIVATION.md, "Range"). On a GPU, S times the multiply-adds and n² · (Q²S² + 2Q²S) numbers, whatever the
-        window (DERIVATION.md, "On a GPU").
+        (DERIVATION.md, "Range"). On a GPU, n³/6 · Q³S multiply-adds on tensor cores and n² · Q²S numbers
+        (DERIVATION.md, "On a GPU").
     """
     return _readings(push, replace, pop, values, bottom, lengths, window, implementation)[0]
 
@@ -235,7 +236,7 @@ def _readings(
     if choice == "cpu":
         readings, log_weight, _ = nondeterministic_stack_cpu(*arguments, False)
     elif choice == "gpu":
-        readings, log_weight, *_ = nondeterministic_stack_gpu(*arguments.in_range())
+        readings, log_weight, *_ = nondeterministic_stack_gpu(*arguments.in_range(), tf32_allowed(push.device))
     else:
         readings, log_weight = reference_readings(arguments.in_range())
     if is_autocast(push.device):

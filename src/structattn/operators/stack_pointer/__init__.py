@@ -3,6 +3,7 @@
 from torch import Tensor
 
 from structattn.operators.common.checks import checked_lengths, computing_precision, integer_lengths, require_shape
+from structattn.operators.common.gpu import tf32_allowed
 from structattn.operators.common.implementation import Implementation, chosen_implementation
 from structattn.operators.stack_pointer.cpu import (
     map_is_cheaper,
@@ -10,9 +11,10 @@ from structattn.operators.stack_pointer.cpu import (
     readings_by_stack,
     stack_pointer_map,
 )
-from structattn.operators.stack_pointer.gpu import readings_on_gpu, stack_pointer_gpu_map
+from structattn.operators.stack_pointer.gpu import stack_pointer_gpu_map
 from structattn.operators.stack_pointer.reference import stack_pointer_reference, stack_pointer_weights_reference
-from structattn.operators.superposition_stack.reference import endless_superposition_step
+from structattn.operators.superposition_stack.gpu import superposition_stack_gpu
+from structattn.operators.superposition_stack.step import endless_superposition_step
 from structattn.support.shapes import Float, Int
 
 __all__ = ["stack_pointer", "stack_pointer_step", "stack_pointer_weights"]
@@ -64,7 +66,8 @@ def stack_pointer(
         return way(actions, values, integers).to(dtype)
     checked = checked_lengths(lengths, batch, time, values.device)
     if choice == "gpu":
-        return readings_on_gpu(actions, values, checked).to(dtype)
+        tf32 = tf32_allowed(values.device)
+        return superposition_stack_gpu(actions, values[:, 1:], checked, values[:, 0], tf32).to(dtype)
     return stack_pointer_reference(actions, values, checked).to(dtype)
 
 
@@ -91,7 +94,7 @@ def stack_pointer_weights(
         return stack_pointer_map(actions, integers).to(dtype)
     checked = checked_lengths(lengths, batch, time, actions.device)
     if choice == "gpu":
-        return stack_pointer_gpu_map(actions, checked).to(dtype)
+        return stack_pointer_gpu_map(actions, checked, tf32_allowed(actions.device)).to(dtype)
     return stack_pointer_weights_reference(actions, checked).to(dtype)
 
 

@@ -4,14 +4,12 @@ import torch
 from torch import Tensor
 
 from structattn.operators.common.checks import checked_lengths, computing_precision, integer_lengths, require_shape
+from structattn.operators.common.gpu import tf32_allowed
 from structattn.operators.common.implementation import Implementation, chosen_implementation
 from structattn.operators.superposition_stack.cpu import superposition_stack_cpu
 from structattn.operators.superposition_stack.gpu import superposition_stack_gpu
-from structattn.operators.superposition_stack.reference import (
-    SuperpositionAction,
-    superposition_stack_reference,
-    superposition_step,
-)
+from structattn.operators.superposition_stack.reference import SuperpositionAction, superposition_stack_reference
+from structattn.operators.superposition_stack.step import superposition_step
 from structattn.support.shapes import Float, Int
 
 __all__ = ["SuperpositionAction", "superposition_stack", "superposition_stack_weights", "superposition_step"]
@@ -66,7 +64,8 @@ def superposition_stack(
         return superposition_stack_cpu(actions, values, integers, row).to(dtype)
     checked = checked_lengths(lengths, batch, time, values.device)
     if choice == "gpu":
-        return superposition_stack_gpu(actions, values, checked, row).to(dtype)
+        tf32 = tf32_allowed(values.device)
+        return superposition_stack_gpu(actions, values, checked, row, tf32).to(dtype)
     return superposition_stack_reference(actions, values, checked, row).to(dtype)
 
 

@@ -1,0 +1,158 @@
+"""True weights of prefixes, top vectors and readings from the tables in tiles.
+
+Legend in tiles.py. `corrections` computes, block by block and for one tile of columns, of which the first is b,
+
+    x_t[d] = Σ_c π_t[c→d] b_{t-1}[c] (1, v_t) + ρ_t[c→d] x_{t-1}[c] + Σ_{k,u} w^[k,t][(u,y),r] x_k[(u,y)]     d = (r,y)
+
+so that α = p b and E = x / b. x is (B, tiles of columns, T+1, C, MB) in doubles.
+"""
+
+import triton
+import triton.language as tl
+
+from structattn.operators.nondeterministic_stack.gpu.prepare_gpu_kernel import finite, log_sum, state_first
+from structattn.operators.nondeterministic_stack.gpu.tiles_gpu_kernel import tile_at
+
+INFINITY = tl.constexpr(float("inf"))
+
+
+@triton.jit
+def _item(vector, column, M, inside):
+    """Return (1, v) for the columns of a tile: b's column and those of the vectors."""
+    x = tl.load(vector + column, mask=inside & (column >= 0) & (column < M), other=0.0).to(tl.float64)
+    return tl.where(column < 0, 1.0, x)
+
+
+@triton.jit(do_not_specialize=["I", "near", "tiles", "T", "M"])
+def corrections(
+    w, pi, rho, values, bottom, lengths, x, sums, I, near, tiles, T, M,
+    Q: tl.constexpr, S: tl.constexpr, QP: tl.constexpr, SP: tl.constexpr, NP: tl.constexpr, MB: tl.constexpr,
+):  # fmt: skip
+    """Compute x for the times of block I: products of matrices for earlier blocks, then step by step within."""
+    C: tl.constexpr = Q * S
+    NB: tl.constexpr = NP // Q
+    SIZE: tl.constexpr = S * NP * NP
+    part, b = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    n = tl.load(lengths + b)
+    own = b * tl.num_programs(0) + part
+    x, sums, w = x + own * (T + 1) * C * MB, sums + own * S * NP * MB, w + b * tiles * SIZE
+    values, pi, rho = values + b * T * M, pi + b * T * C * C, rho + b * T * C * C
+    i, m = tl.arange(0, NP), tl.arange(0, MB)
+    r, y, lane = tl.arange(0, QP)[:, None, None], tl.arange(0, SP)[None, :, None], m[None, None, :]
+    column = tl.where(lane > 0, part * (MB - 1) + lane - 1, -1)
+    known, here = (r < Q) & (y < S), (y * Q + r) * MB + lane
+    q4, z4 = tl.arange(0, QP)[:, None, None, None], tl.arange(0, SP)[None, :, None, None]
+    u4, v4 = tl.arange(0, QP)[None, None, :, None], tl.arange(0, SP)[None, None, None, :]
+    move, moves = (z4 * Q + q4) * C + v4 * Q + u4, (q4 < Q) & (z4 < S) & (u4 < Q) & (v4 < S)  # from (q,z) to (u,v)
+    k = tl.arange(0, NP)[None, :, None]
+    slot = (k // Q * C + tl.arange(0, SP)[:, None, None] * Q + k % Q) * MB + lane  # of the block's x, (SP, NP, MB)
+    pops = y * NP * NP + tl.arange(0, NP)[None, None, :] * NP + r  # of a column of the block's tile, (QP, SP, NP)
+
+    for symbol in range(tl.where(I * NB <= n, S, 0)):
+        total = tl.zeros((NP, MB), tl.float64)
+        for K in range(tl.maximum(0, I - near + 1), I):
+            earlier_tile = w + tile_at(K, I) * SIZE + symbol * NP * NP
+            popped = tl.load(earlier_tile + i[None, :] * NP + i[:, None]).to(tl.float64)  # transposed
+            at = (K * NB + i // Q) * C + symbol * Q + i % Q
+            earlier = tl.load(x + at[:, None] * MB + m[None, :], mask=i[:, None] < NB * Q, other=0.0)
+            total += tl.dot(popped, earlier, input_precision="ieee", out_dtype=tl.float64)
+        tl.store(sums + (symbol * NP + i[:, None]) * MB + m[None, :], total)
+    tile, x_block = w + tile_at(I, I) * SIZE, x + I * NB * C * MB
+    if I == 0:
+        before = tl.where(y * Q + r == 0, _item(bottom, column, M, known), 0.0)  # x at the time before
+        tl.store(x + here, before, mask=known)
+    else:
+        before = tl.load(x_block - C * MB + here, mask=known & (y < tl.where(I * NB <= n, S, 0)), other=0.0)
+    tl.debug_barrier()
+    for local in range(tl.where(I == 0, 1, 0), tl.minimum(NB, n - I * NB + 1)):
+        step = I * NB + local - 1
+        b_before = tl.sum(tl.where(lane == 0, before, 0.0), 2)
+        push = tl.load(pi + step * C * C + move, mask=moves, other=0.0).to(tl.float64)
+        pushed = tl.sum(tl.sum(push * b_before[:, :, None, None], 0), 0)
+        now = pushed[:, :, None] * _item(values + step * M, column, M, known)
+        stay = tl.load(rho + step * C * C + move, mask=moves, other=0.0).to(tl.float64)
+        now += tl.sum(tl.sum(stay[:, :, :, :, None] * before[:, :, None, None, :], 0), 0)
+        now += tl.load(sums + (y * NP + local * Q + r) * MB + lane, mask=known, other=0.0)
+        last = tl.load(tile + pops + local * Q, mask=known & (tl.arange(0, NP)[None, None, :] < local * Q), other=0.0)
+        mine = tl.load(x_block + slot, mask=(tl.arange(0, SP)[:, None, None] < S) & (k < local * Q), other=0.0)
+        now += tl.sum(last.to(tl.float64)[:, :, :, None] * mine[None], 2)
+        tl.store(x_block + local * C * MB + here, now, mask=known)
+        before = now
+        tl.debug_barrier()
+
+
+@triton.jit(do_not_specialize=["T", "M", "parts"])
+def readings(
+    push, replace, pop, lengths, log_p, log_g, x, out, log_weight, a, E, log_alpha, pi, rho, factor, b_, ratio,
+    growth, reach, grown, T, M, parts,
+    Q: tl.constexpr, S: tl.constexpr, CP: tl.constexpr, MB: tl.constexpr, SMALLEST: tl.constexpr,
+):  # fmt: skip
+    """Compute, for one time, readings and log-weight, and everything but the tables conditioned on the prefix.
+
+    Also b and the ratio of the old scale of pops to the new; and for `regrowth` the growth of the log-weight, the
+    scale of what the tables lose relative to all runs, max(g_t, max_c p_t[c]) / Σ α_t, and the step's outgoing weights
+    relative to the growth, (CP, 2 CP): stays to d, then pops to r.
+    """
+    C: tl.constexpr = Q * S
+    t, b = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    n, row = tl.load(lengths + b), b * (T + 1) + t
+    i = tl.arange(0, CP)
+    c, d = i[:, None], i[None, :]
+    first = x + b * parts * (T + 1) * C * MB
+    within, configurations = t <= n, tl.where(t <= n, C, 0)
+    b_t = tl.load(first + (t * C + i) * MB, mask=i < configurations, other=0.0)
+    alpha = tl.load(log_p + row * C + i, mask=i < configurations, other=-INFINITY)
+    alpha = tl.where(b_t == 0, -INFINITY, alpha + tl.log(tl.where(b_t == 0, 1.0, b_t)))
+    total = log_sum(alpha, 0)
+    shares = tl.exp(alpha - finite(total))
+    tl.store(log_alpha + row * C + i, alpha, mask=i < C)
+    tl.store(a + row * C + i, shares, mask=i < C)
+    tl.store(b_ + row * C + i, b_t, mask=i < C)
+    inverse = tl.where(b_t == 0, 0.0, 1.0 / tl.where(b_t == 0, 1.0, b_t))
+    for part in range(parts):
+        m = tl.arange(0, MB)[None, :]
+        column = part * (MB - 1) + m - 1
+        shown = (c < C) & (m > 0) & (column < M)
+        v = tl.load(first + ((part * (T + 1) + t) * C + c) * MB + m, mask=shown & (c < configurations), other=0.0)
+        v = tl.where(inverse[:, None] == 0, 0.0, v * inverse[:, None])
+        tl.store(E + (row * C + c) * M + column, v, mask=shown)
+        if t > 0:
+            at = ((b * T + t - 1) * C + state_first(c, Q, S)) * M + column
+            v = tl.where(shares[:, None] == 0, 0.0, v * shares[:, None])
+            tl.store(out + at, v.to(out.dtype.element_ty), mask=shown)
+    if t == 0:
+        tl.store(ratio + row, tl.zeros((), tl.float64))
+        tl.store(factor + row * C + i, tl.zeros((CP,), factor.dtype.element_ty), mask=i < C)
+    else:
+        tl.store(log_weight + b * T + t - 1, tl.where(within, total, 0.0).to(log_weight.dtype.element_ty))
+        # The weights of the time before, again: nothing else of it is needed.
+        b_last = tl.load(first + ((t - 1) * C + i) * MB, mask=i < configurations, other=0.0)
+        last = tl.load(log_p + (row - 1) * C + i, mask=i < configurations, other=-INFINITY)
+        last = tl.where(b_last == 0, -INFINITY, last + tl.log(tl.where(b_last == 0, 1.0, b_last)))
+        grows = total - log_sum(last, 0)
+        old = tl.load(log_p + row * C + i, mask=i < configurations, other=-INFINITY)
+        largest = tl.maximum(tl.max(old, 0), tl.load(log_g + row))
+        tl.store(reach + row, tl.exp(largest - finite(total)))
+        real = (c < configurations) & (d < C)
+        step, from_c, to_d = b * T + t - 1, state_first(c, Q, S), state_first(d, Q, S)
+        alive = real & (last > -INFINITY)[:, None] & (alpha > -INFINITY)[None, :]
+        shift = finite(last)[:, None] - finite(alpha)[None, :]
+        x_ = tl.load(push + step * C * C + from_c * C + to_d, mask=real, other=-INFINITY).to(tl.float64)
+        y_ = tl.load(replace + step * C * C + from_c * C + to_d, mask=real, other=-INFINITY).to(tl.float64)
+        at = step * C * C + c * C + d
+        tl.store(pi + at, tl.where(alive, tl.exp(x_ + shift), 0.0).to(pi.dtype.element_ty), mask=(c < C) & (d < C))
+        tl.store(rho + at, tl.where(alive, tl.exp(y_ + shift), 0.0).to(rho.dtype.element_ty), mask=(c < C) & (d < C))
+        poppable = (c < tl.where(t > 1, configurations, 0)) & (d < Q)
+        z_ = tl.load(pop + step * C * Q + from_c * Q + d, mask=(c < configurations) & (d < Q), other=-INFINITY)
+        wrong = tl.where((x_ < INFINITY) & (y_ < INFINITY) & (z_ < INFINITY), 0, 1)  # NaN or +inf
+        tl.store(growth + b * T + t - 1, tl.where(tl.sum(tl.sum(wrong, 1), 0) == 0, grows, float("nan")))
+        z_ = tl.where(poppable, z_.to(tl.float64), -INFINITY)
+        g = finite(tl.max(tl.max(z_ + last[:, None], 1), 0))
+        tl.store(ratio + row, tl.where(within, tl.exp(tl.load(log_g + row) - g), 0.0))
+        # A smaller share is lost, as `condition` bounds it; its factor may overflow.
+        f = tl.where(shares >= SMALLEST, tl.exp(g - finite(alpha)), 0.0)
+        tl.store(factor + row * C + i, f.to(factor.dtype.element_ty), mask=i < C)
+        both = tl.where(real, tl.exp(x_ - grows) + tl.exp(y_ - grows), 0.0)
+        at = step * CP * 2 * CP + c * 2 * CP
+        tl.store(grown + at + d, both)
+        tl.store(grown + at + CP + d, tl.where(poppable, tl.exp(z_ - grows), 0.0))

@@ -1,0 +1,101 @@
+"""The tables in tiles, from short spans to long: two kernels for each anti-diagonal of tiles (J, J + d).
+
+Legend in tiles.py. `gemm` sums over the blocks K between J and I; what remains depends row by row on itself and is left
+to `solve`.
+Exponents do not occur: p is near α, and the guard refuses tables that lose too much.
+"""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def tile_at(J, I):
+    """Return the index of tile (J,I)."""
+    return I * (I + 1) // 2 + J
+
+
+@triton.jit(do_not_specialize=["d", "nb", "near", "tiles"])
+def gemm(
+    P, w, sums, lengths, d, nb, near, tiles,
+    Q: tl.constexpr, S: tl.constexpr, NP: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Compute Σ_{J<K<I} w^[J,K] P^[K,I] of one symbol; ``near`` anti-diagonals are within the window."""
+    J, z, b = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
+    I = J + d
+    inside = I * (NP // Q) <= tl.load(lengths + b)
+    P += b * tiles * S * NP * NP + z * NP * NP
+    w += b * tiles * S * NP * NP + z * NP * NP
+    at = tl.arange(0, NP)[:, None] * NP + tl.arange(0, NP)[None, :]
+    x = tl.zeros((NP, NP), P.dtype.element_ty)
+    for K in range(tl.maximum(J + 1, I - near + 1), tl.where(inside, tl.minimum(I, J + near), 0)):
+        left = tl.load(w + tile_at(J, K) * S * NP * NP + at)
+        right = tl.load(P + tile_at(K, I) * S * NP * NP + at)
+        x += tl.dot(left, right, input_precision=PRECISION, out_dtype=P.dtype.element_ty)
+    tl.store(sums + ((b * nb + J) * S + z) * NP * NP + at, x)
+
+
+@triton.jit(do_not_specialize=["d", "nb", "tiles", "T", "D"])
+def solve(
+    P, w, sums, pi, rho, pops, factor, lengths, d, nb, tiles, T, D,
+    Q: tl.constexpr, S: tl.constexpr, QP: tl.constexpr, SP: tl.constexpr, NP: tl.constexpr,
+    DIAGONAL: tl.constexpr, FAR: tl.constexpr,
+):  # fmt: skip
+    """Compute the rows j of one tile from the last to the first, for all columns and symbols at once.
+
+    ``DIAGONAL`` if d = 0; ``FAR`` if d > 1, where `gemm` has left sums.
+    """
+    C: tl.constexpr = Q * S
+    NB: tl.constexpr = NP // Q
+    SIZE: tl.constexpr = S * NP * NP
+    J, b = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    I = J + d
+    n = tl.load(lengths + b)
+    P, w, sums = P + b * tiles * SIZE, w + b * tiles * SIZE, sums + (b * nb + J) * SIZE
+    pi, rho, pops, factor = pi + b * T * C * C, rho + b * T * C * C, pops + b * T * C * Q, factor + b * (T + 1) * C
+    own, rows, columns = tile_at(J, I) * SIZE, tile_at(J, J) * SIZE, tile_at(I, I) * SIZE
+    s, z, i = tl.arange(0, QP)[:, None, None], tl.arange(0, SP)[None, :, None], tl.arange(0, NP)[None, None, :]
+    c, t, r = z * Q + s, I * NB + i // Q, i % Q
+    known, real = (s < Q) & (z < S), (s < Q) & (z < S) & (i < NB * Q) & (t <= n)
+    line = z * NP * NP + s * NP + i
+    y, k = tl.arange(0, SP)[:, None, None], tl.arange(0, NP)[None, :, None]
+    whole = y * NP * NP + k * NP + i  # of a tile, (SP, NP, NP)
+    q4, z4 = tl.arange(0, QP)[:, None, None, None], tl.arange(0, SP)[None, :, None, None]
+    u4, v4 = tl.arange(0, QP)[None, None, :, None], tl.arange(0, SP)[None, None, None, :]
+    move, moves = (z4 * Q + q4) * C + v4 * Q + u4, (q4 < Q) & (z4 < S) & (u4 < Q) & (v4 < S)
+
+    count = tl.minimum(tl.where(I * NB <= n, n - J * NB, 0), NB)  # rows with numbers; none in a tile past the length
+    rest = (y < S) & (k >= count * Q)
+    tl.store(P + own + whole, tl.zeros((SP, NP, NP), P.dtype.element_ty), mask=rest)
+    tl.store(w + own + whole, tl.zeros((SP, NP, NP), P.dtype.element_ty), mask=rest)
+    f = tl.load(factor + t * C + z * Q + r, mask=real, other=0.0)
+    after = tl.zeros((QP, SP, NP), P.dtype.element_ty)  # row j + 1
+    if not DIAGONAL:
+        after = tl.load(P + tile_at(J + 1, I) * SIZE + line, mask=known, other=0.0)
+    tl.debug_barrier()
+    for back in range(count):
+        local = count - 1 - back
+        j = J * NB + local
+        at = local * Q * NP + line
+        x = tl.load(pi + j * C * C + move, mask=moves, other=0.0)
+        popped = tl.sum(tl.sum(x[:, :, :, :, None] * after[None, None], 2), 2) * f
+        popped = tl.where(real & (t >= j + 2) & (t - j - 1 <= D), popped, 0.0)
+        tl.store(w + own + at, popped, mask=known)
+        x = tl.load(rho + j * C * C + move, mask=moves, other=0.0)
+        row = tl.sum(tl.sum(x[:, :, :, :, None] * after[None, None], 2), 2)
+        mine = tl.load(P + own + whole, mask=(y < S) & (k >= (local + 2) * Q) & (k < NB * Q), other=0.0)
+        if DIAGONAL:
+            row += tl.sum(popped[:, :, :, None] * mine[None], 2)
+        else:
+            x = tl.load(w + rows + at, mask=known, other=0.0)
+            row += tl.sum(x[:, :, :, None] * mine[None], 2)
+            held = tl.load(P + columns + whole, mask=y < S, other=0.0)
+            row += tl.sum(popped[:, :, :, None] * held[None], 2)
+        if FAR:
+            row += tl.load(sums + at, mask=known, other=0.0)
+        else:
+            row += tl.load(pops + (j * C + c) * Q + r, mask=real & (t == j + 1), other=0.0)
+        row = tl.where(real & (t >= j + 1) & (t - j <= tl.where(j > 0, D, 0)), row, 0.0)
+        tl.store(P + own + at, row, mask=known)
+        after = row
+        tl.debug_barrier()  # other threads read this row with the tile
