@@ -18,6 +18,7 @@ from pathlib import Path
 
 import torch
 import triton
+from torch import Tensor
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.runtime.jit import JITFunction
@@ -62,8 +63,14 @@ def compile_instead(kernel: JITFunction, *arguments: object, grid: object, warmu
 
 
 def superposition_stack() -> Iterator[Callable[[], object]]:
-    """Vectors so narrow that stacks of them are computed, with and without an initial row."""
+    """Vectors so narrow that stacks of them are computed, with and without an initial row; and single steps."""
     from structattn.operators.superposition_stack.gpu import superposition_stack_gpu
+    from structattn.operators.superposition_stack.step import superposition_step_gpu
+
+    def losses(actions: Tensor, values: Tensor, lengths: Tensor, initial: Tensor | None, tf32: bool) -> Tensor:
+        with torch.no_grad():
+            superposition_step_gpu(values, actions[:, 0], values[:, 0], 66, initial is not None)
+        return superposition_stack_gpu(actions, values, lengths, initial, tf32).sum()
 
     for width, full, dtype, tf32 in (
         (9, True, torch.float32, False),
@@ -75,7 +82,7 @@ def superposition_stack() -> Iterator[Callable[[], object]]:
         leaves = [x.requires_grad_() for x in (actions, values)]
         initial = values[:, 0] if full else None
         lengths = torch.tensor([65, 3])
-        yield lambda a=leaves, n=lengths, i=initial, t=tf32: superposition_stack_gpu(*a, n, i, t).sum()
+        yield lambda a=leaves, n=lengths, i=initial, t=tf32: losses(*a, n, i, t)
 
 
 def stack_pointer() -> Iterator[Callable[[], object]]:

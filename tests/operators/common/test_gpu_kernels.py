@@ -52,7 +52,7 @@ def test_kernels_compile_for_a_gpu(tmp_path, sizes):
     output = run("-W", "error", str(HERE / "compile_ahead.py"), sizes, TRITON_CACHE_DIR=str(tmp_path))
     kernels = output.splitlines()
     chunks = "operators", "forward", "adjoints", "actions_adjoint", "product", "map_adjoint", "vectors_adjoint"
-    expected = {("superposition_stack", name) for name in chunks}
+    expected = {("superposition_stack", name) for name in (*chunks, "step")}
     expected |= {("nondeterministic_stack", name) for name in NONDETERMINISTIC}
     assert {tuple(line.split()[:2]) for line in kernels} == expected
     on_matrix_units = {*ON_MATRIX_UNITS, *chunks[1:]}

@@ -42,11 +42,11 @@ def assert_equals_definition(given, cotangent, lengths, tolerance):
         (3, 0, 5, torch.float32),
         (0, 4, 5, torch.float32),
         (3, 1, 1, torch.float64),
-        (3, 2, 5, torch.float32),
-        (3, 7, 5, torch.float64),
-        (3, 7, 1, torch.float32),  # so narrow that the stack of values is taken
-        (2, 9, 5, torch.float32),
-        pytest.param(2, 70, 33, torch.float32, marks=pytest.mark.slow),
+        (2, 6, 5, torch.float64),
+        (2, 6, 1, torch.float32),  # so narrow that the stack of values is taken
+        pytest.param(3, 2, 5, torch.float32, marks=pytest.mark.slow),
+        pytest.param(3, 9, 5, torch.float32, marks=pytest.mark.slow),
+        pytest.param(2, 40, 33, torch.float32, marks=pytest.mark.slow),
         pytest.param(2, 33, 11, torch.float64, marks=pytest.mark.slow),
     ],
 )
@@ -88,7 +88,7 @@ def test_arguments_need_not_be_contiguous(gpu):
         assert torch.equal(x, r)
 
 
-@pytest.mark.parametrize("width", [1, 4])
+@pytest.mark.parametrize("width", [pytest.param(1, marks=pytest.mark.slow), 4])
 def test_past_the_length_nothing_enters_and_nothing_leaves(gpu, width):
     clean = leaves(3, 6, width, device=gpu)
     lengths = torch.tensor([6, 2, 0])
@@ -128,8 +128,8 @@ def test_second_gradient_is_refused(gpu):
 
 
 def test_opcheck_and_compilation(gpu):
-    given = leaves(2, 5, 3, torch.float32, gpu)
-    lengths = torch.tensor([5, 3], device=gpu)
+    given = leaves(2, 3, 2, torch.float32, gpu)
+    lengths = torch.tensor([3, 2], device=gpu)
     torch.library.opcheck(
         torch.ops.structattn.stack_pointer_gpu_map,
         (given[0], lengths, False),

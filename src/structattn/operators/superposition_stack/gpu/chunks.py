@@ -9,7 +9,6 @@ from structattn.operators.common.gpu import dot_precision, gpu_kernels, launch, 
 
 _CHUNK = 16  # L, steps of a chunk
 _COLUMNS = 16  # WC, columns of a program
-_WARPS = {True: 8, False: 4}  # of a program, by whether products are in TF32, which needs fewer registers
 _TABLES = 2**28  # numbers of the tables of the sequences that a backward pass works on at once: 1 GiB in float32
 
 Gradients = tuple[Tensor, Tensor, Tensor]  # of actions, values and initial row
@@ -95,7 +94,7 @@ class Chunks(NamedTuple):
     def constants(self, rows: Tensor) -> dict[str, int | str]:
         """Return compile-time constants of the kernels that work on stacks; ``rows`` of the operators."""
         units = self.values is None
-        sizes = {"L": _CHUNK, "WC": _COLUMNS, "SLOTS": rows.shape[2], "num_warps": _WARPS[self.tf32]}
+        sizes = {"L": _CHUNK, "WC": _COLUMNS, "SLOTS": rows.shape[2]}
         kind = {"FULL": units or self.initial is not None, "UNITS": units}
         return {**sizes, **kind, "PRECISION": dot_precision(self.actions.dtype, self.tf32)}
 
