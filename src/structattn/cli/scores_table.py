@@ -41,8 +41,8 @@ _COLUMNS = (
 
 def _caption(results: Sequence[SplitScores]) -> str:
     accuracies = [scores.accuracy for scores in results]
-    tokens = "" if None not in accuracies else ", <eos> included"
-    parts = [f"cross-entropy in nats per token{tokens}"]
+    tokens = "token" if None not in accuracies else "token, <eos> included"
+    parts = [f"cross-entropy in nats per {'string' if all(scores.recognition for scores in results) else tokens}"]
     if any(scores.accuracy_greedy is not None for scores in results):
         parts.append("accuracy given the right symbols before, greedy accuracy given the model's own")
     if seeds := sorted({scores.mask_seed for scores in results if scores.mask_seed is not None}):

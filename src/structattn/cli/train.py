@@ -85,8 +85,9 @@ def train(
         chosen, output, resume=resume, limits=limits, initial_run=initial_run, on_validation=recorder
     )
     if (world_of(os.environ) or SINGLE).is_first:
-        print_line(f"{output}: {_describe(summary)}")
-        warning = ended_in_warmup(RunFolder(output).read_settings().training, summary.update)
+        trained = RunFolder(output).read_settings()
+        print_line(f"{output}: {_describe(summary, trained.task)}")
+        warning = ended_in_warmup(trained.training, summary.update)
         if warning:
             print_line(f"warning: {warning}", error=True)
 
@@ -126,11 +127,13 @@ def _limits(settings: "RunSettings", overrides: Sequence[str]) -> dict[str, Any]
     return {name: value for name, value in limits_of(settings).items() if f"training.{name}" in paths}
 
 
-def _describe(summary: "TrainingSummary") -> str:
+def _describe(summary: "TrainingSummary", task: str) -> str:
+    from structattn.settings.run import RECOGNITION
+
     verb = "had already ended" if summary.already_finished else "ended"
     best = ""
     if summary.best_cross_entropy is not None:
-        best = f"cross-entropy {summary.best_cross_entropy:.4f} nats per token"
+        best = f"cross-entropy {summary.best_cross_entropy:.4f} nats per {'string' if task == RECOGNITION else 'token'}"
     elif summary.best_bleu is not None:
         best = f"BLEU {summary.best_bleu:.2f}"
     best = best and f"; best validation {best} after update {summary.best_update}"

@@ -10,6 +10,7 @@ import pytest
 
 from structattn.support.errors import UsageError
 from structattn.support.seeds import numpy_generator
+from structattn.tasks.recognition.adapted import AdaptedLanguage
 from structattn.tasks.recognition.arithmetic import below, double_root, exact_root, sizes, square_root
 from structattn.tasks.recognition.registry import FLARE_LANGUAGES, find_recognition_language, recognition_language
 
@@ -330,6 +331,29 @@ def test_next_symbols_of_grammars(name):
         assert all(follows[member[:size]] <= symbols for size, symbols in enumerate(found))
         if most and len(member) <= 4:
             assert [follows[member[:size]] for size in range(len(member) + 1)] == found
+
+
+@pytest.mark.parametrize(
+    ("name", "length", "enough"),
+    [
+        ("count-3", 3, 9), ("unmarked-copy", 4, 10), ("unmarked-copy-different-alphabets", 2, 6),
+        ("marked-reverse-and-copy", 2, 8), ("unmarked-reverse-and-copy", 3, 12), ("count-and-copy", 3, 9),
+        ("stack-language", 2, 3),
+    ],
+)  # fmt: skip
+def test_next_symbols_of_other_languages(name, length, enough):
+    language, follows = recognition_language(name), {}
+    assert isinstance(language, AdaptedLanguage)
+    lengths = language.valid_lengths(0, enough)
+    drawn = {*language.sample_each([size for size in lengths for _ in range(300)], numpy_generator(10, name))}
+    for string in drawn:
+        for size, symbol in enumerate((*string, len(language.alphabet))):
+            follows.setdefault(string[:size], set()).add(symbol)
+    short = [string for string in drawn if len(string) <= length]
+    assert short
+    for member in short:
+        expected = [frozenset(follows[member[:size]]) for size in range(len(member) + 1)]
+        assert language.next_symbols(member) == expected, symbols_of(language, member)
 
 
 def near_hardest(language):

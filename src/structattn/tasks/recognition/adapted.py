@@ -8,7 +8,10 @@ from numpy.random import Generator
 
 from structattn.support.errors import UsageError
 from structattn.tasks.formal_languages.context_free import ContextFreeLanguage
+from structattn.tasks.formal_languages.copying import CopyingLanguage
 from structattn.tasks.formal_languages.registry import Language
+from structattn.tasks.formal_languages.stack_language import StackLanguage
+from structattn.tasks.recognition.copy_prefixes import CopyPrefixes, StackPrefixes
 from structattn.tasks.recognition.earley import PrefixParser
 from structattn.tasks.recognition.language import NextSymbols, Shape, String, uniform_lengths
 
@@ -77,15 +80,20 @@ class AdaptedLanguage:
         """Return the symbols that may follow each prefix of a member.
 
         Raises:
-            UsageError: the language has no grammar.
+            UsageError: the language is one of a plugin.
         """
-        return self._parser.next_symbols(string)
+        return self._prefixes.next_symbols(string)
 
     @cached_property
-    def _parser(self) -> PrefixParser:
-        if not isinstance(self.language, ContextFreeLanguage):
-            raise UsageError(
-                f"{self.name}: next symbols are known of languages with a grammar, and of those of FLaRe; expected "
-                "training.recognition.next_symbols 0"
-            )
-        return PrefixParser(self.language.grammar)
+    def _prefixes(self) -> PrefixParser | CopyPrefixes | StackPrefixes:
+        match self.language:
+            case ContextFreeLanguage():
+                return PrefixParser(self.language.grammar)
+            case CopyingLanguage():
+                return CopyPrefixes(self.language)
+            case StackLanguage():
+                return StackPrefixes(len(self.alphabet))
+        raise UsageError(
+            f"{self.name}: next symbols are not known of languages of plugins; expected training.recognition."
+            "next_symbols 0"
+        )
