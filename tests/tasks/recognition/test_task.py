@@ -33,7 +33,7 @@ BOTH = {"language_modeling": 0.7, "next_symbols": 0.3}
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("data") / "copy"
-    prepare_recognition(path, "marked-copy", sizes=RecognitionSizes(60, 30, 50, 9, 9, 90))
+    prepare_recognition(path, "marked-copy", sizes=RecognitionSizes(60, 30, 80, 9, 20, 60))
     return path
 
 
@@ -117,7 +117,7 @@ def run_dir(folder, tmp_path_factory):
 
 def test_a_run(run_dir, folder):
     scores = evaluate(run_dir, "test", batch_tokens=300)
-    assert scores.num_sequences == scores.num_tokens == 50
+    assert scores.num_sequences == scores.num_tokens == 80
     run, prepared = load(run_dir), open_prepared(folder)
     sequences, edits = prepared.split("test"), prepared.edits("test")
     texts = [prepared.tokenizer.decode(sequences[index]) for index in range(len(sequences))]
@@ -153,8 +153,8 @@ def test_groups_and_rules(folder):
     well_shaped = sum(ok and each != MEMBER for ok, each in zip(shaped, edits, strict=True))
     assert counts.get("well-shaped negatives", 0) == well_shaped
     assert scores.rules["shape"]["all"].successes == len(edits) - well_shaped
-    assert scores.groups["all"]["41-80"].trials == ((lengths > 40) & (lengths <= 80)).sum()
-    assert [*scores.groups["all"]] == ["all", "0-40", "41-80", "81-200"]
+    assert scores.groups["all"]["10-20"].trials == ((lengths > 9) & (lengths <= 20)).sum()
+    assert [*scores.groups["all"]] == ["all", "0-9", "10-20", "21+"]
 
 
 def test_validation_is_on_the_chosen_split(folder):

@@ -8,6 +8,7 @@ import numpy as np
 from structattn.metrics.statistics import Proportion, wilson_interval
 from structattn.models.mode import evaluating
 from structattn.settings.training import LABEL_ONLY, TokenBatches
+from structattn.support.errors import DataError
 from structattn.support.progress import progress
 from structattn.tasks.loaded import LoadedRun
 from structattn.tasks.recognition.batches import recognition_examples, string_of
@@ -18,10 +19,11 @@ from structattn.tasks.recognition.rules import answers_of_rules, trivial_rules
 from structattn.tasks.recognition.task import batch_scores
 from structattn.tasks.scores import RecognitionScores, SplitScores
 from structattn.tasks.task import perplexity
+from structattn.text.folders.header import HEADER_NAME
 from structattn.text.folders.prepared import PreparedFolder
 
-BANDS: Final = (40, 80, 200)
-"""The greatest length of each band of lengths but the last; those of FLaRe's data."""
+MIDDLE: Final = 200
+"""The greatest length of a band beyond those of training and of ``valid-long``, as in FLaRe's test set."""
 ALL: Final = "all"
 
 
@@ -60,7 +62,8 @@ def compare(prepared: PreparedFolder, split: str, right: Sequence[bool]) -> Reco
     language, labels = language_of(prepared), (edits == MEMBER).tolist()
     rules = trivial_rules(language, _training_members(prepared))
     answers = answers_of_rules(rules, strings, labels)
-    bands = [_band(len(string)) for string in strings]
+    limits = band_limits(prepared)
+    bands = [_band(len(string), limits) for string in strings]
     groups = {ALL: [True] * len(labels), "members": labels, **_negatives(edits)}
     shape = rules.get("shape", rules["neighbours"])
     groups["well-shaped negatives"] = [
@@ -81,10 +84,24 @@ def _negatives(edits: np.ndarray) -> Mapping[str, list[bool]]:
     return {"uniform negatives": (edits == UNIFORM).tolist(), "edited negatives": (edits > UNIFORM).tolist()}
 
 
-def _band(length: int) -> str:
+def band_limits(prepared: PreparedFolder) -> list[int]:
+    """Return the greatest length of each band but the last: 40, 80 and 200 for FLaRe's data.
+
+    Raises:
+        DataError: the header states no lengths.
+    """
+    stated = prepared.header.extra.get("max_lengths")
+    limits = [stated.get(split) for split in ("train", "valid-long", "test")] if isinstance(stated, dict) else [None]
+    if not all(isinstance(limit, int) for limit in limits):
+        raise DataError(prepared.path / HEADER_NAME, f"max_lengths is {stated!r:.60}; expected those of the splits")
+    *trained, longest = limits
+    return sorted(limit for limit in {*trained, max(MIDDLE, *trained)} if limit < longest)
+
+
+def _band(length: int, limits: Sequence[int]) -> str:
     """Return the band of a length, such as ``41-80``."""
     least = 0
-    for greatest in BANDS:
+    for greatest in limits:
         if length <= greatest:
             return f"{least}-{greatest}"
         least = greatest + 1

@@ -23,7 +23,7 @@ def automaton(table: Table, accepting: set[Hashable]) -> Automaton:
 
 def even_pairs() -> Automaton:
     """Return the automaton of strings whose first symbol is the last; the state is (first, last)."""
-    table: dict[Hashable, dict[int, Hashable]] = {"start": {bit: (bit, bit) for bit in (0, 1)}}
+    table: dict[Hashable, dict[int, Hashable]] = {"start": {0: (0, 0), 1: (1, 1)}}
     for first, last in product((0, 1), repeat=2):
         table[first, last] = {0: (first, 0), 1: (first, 1)}
     return automaton(table, {"start", (0, 0), (1, 1)})
@@ -52,7 +52,7 @@ def modular_arithmetic() -> Automaton:
     digits = range(MODULUS)
     table: dict[Hashable, dict[int, Hashable]] = {"start": {ZERO + digit: digit for digit in digits}}
     for value in digits:
-        table[value] = {sign: (value, sign) for sign in (PLUS, MINUS, TIMES)} | {EQUALS: (value, EQUALS)}
+        table[value] = {sign: (value, sign) for sign in (PLUS, MINUS, TIMES, EQUALS)}
     for value in digits:
         results = {PLUS: value.__add__, MINUS: value.__sub__, TIMES: value.__mul__}
         table |= {
