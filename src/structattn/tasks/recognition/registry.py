@@ -10,8 +10,8 @@ from structattn.tasks.formal_languages.registry import FORMAL_LANGUAGES, formal_
 from structattn.tasks.recognition.adapted import AdaptedLanguage
 from structattn.tasks.recognition.arithmetic import OPERATIONS, double_root, exact_root, square_root
 from structattn.tasks.recognition.copies import COPIES
-from structattn.tasks.recognition.language import FlareLanguage, RecognitionLanguage, Shape, String
-from structattn.tasks.recognition.regular import REGULAR
+from structattn.tasks.recognition.language import FlareLanguage, RecognitionLanguage, Shape
+from structattn.tasks.recognition.regular import REGULAR, as_many_opens
 from structattn.tasks.recognition.stack_manipulation import STACK_MANIPULATION
 
 Protocol = Literal["flare", "hard"]
@@ -22,13 +22,9 @@ FLARE_LANGUAGES: Final[Mapping[str, FlareLanguage]] = MappingProxyType(
 """The eighteen languages of FLaRe; three have the strings of languages of this library, and take their place."""
 
 
-def _as_many_opens(string: String) -> bool:
-    return 2 * sum(symbol % 2 for symbol in string) == len(string)
-
-
 _FORMS: Final[Mapping[str, tuple[tuple[int, ...], Shape | None]]] = MappingProxyType(
     {
-        "dyck": ((0, 1, 0, 1), _as_many_opens),
+        "dyck": ((0, 1, 0, 1), as_many_opens),
         "hardest-cfl": ((0, 1, 0, 1, 2, 3, 4), None),
         "marked-reverse-and-copy": ((0, 0, 1), None),
         "count-and-copy": ((0, 0, 1), None),

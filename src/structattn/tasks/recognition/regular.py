@@ -93,7 +93,8 @@ def _expression(string: String) -> bool:
     return right and signs[-1] == EQUALS and max(signs[:-1], default=PLUS) < EQUALS
 
 
-def _as_many_opens(string: String) -> bool:
+def as_many_opens(string: String) -> bool:
+    """Return whether as many brackets open as close; those that open have even indices."""
     return 2 * sum(symbol % 2 for symbol in string) == len(string)
 
 
@@ -130,7 +131,7 @@ REGULAR = (
         "(0 )0 (1 )1",
         dyck_2_3(),
         (0, 1, 0, 1),
-        _as_many_opens,
+        as_many_opens,
     ),
     _language("first", "begins with 1", "0 1", first(), (0, 0)),
 )
