@@ -29,7 +29,7 @@ WITHOUT = {
     "training": {"loading"},
 }
 BASES = {"language_modeling", "translation"}  # topics that others may import
-ALSO = {("transductions", "formal_languages")}  # strings of the languages are transduced
+ALSO = {("transductions", "formal_languages"), ("recognition", "formal_languages")}  # strings of the languages
 PICKLE_MODULES = {"pickle", "_pickle", "cPickle", "cloudpickle", "dill", "joblib", "shelve", "marshal"}
 
 

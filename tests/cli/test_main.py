@@ -22,7 +22,7 @@ from structattn.support.errors import Interrupted, SettingsError, StructattnErro
 COMMANDS = (["demo"], ["prepare"], ["train"], ["sweep"], ["inspect"], ["evaluate"], ["generate"], ["translate"],
             ["score"], ["predict"], ["compare"], ["explore"], ["report"], ["log"], ["export"], ["list"],
             ["doctor"])  # fmt: skip
-KINDS = ("formal-language", "transduction", "transformation", "text", "parallel", "trees")
+KINDS = ("formal-language", "transduction", "recognition", "transformation", "text", "parallel", "trees")
 HELPS = (*COMMANDS, *(["prepare", kind] for kind in KINDS))
 LINES = 50  # of a screen
 HELP = """

@@ -17,6 +17,20 @@ from pathlib import Path
 SMALL = {
     "formal-language": ["--train", "50", "--valid", "9", "--test-per-length", "1"],
     "transduction": ["--test-lengths", "41", "43", "--valid-per-length", "1", "--test-per-length", "1"],
+    "recognition": [
+        "--train",
+        "60",
+        "--valid",
+        "40",
+        "--test",
+        "4",
+        "--max-length",
+        "9",
+        "--max-length-long",
+        "11",
+        "--max-length-test",
+        "13",
+    ],
     "transformation": ["--train", "200", "--valid", "3", "--test", "3", "--gen", "3"],
 }
 PROGRAM = """#!/usr/bin/env python3

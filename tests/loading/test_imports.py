@@ -18,7 +18,7 @@ for folder in sys.argv[1:]:
     assert os.wait()[1] == 0
 """
 TOPICS = ("chunking", "formal_languages", "language_modeling", "masked", "minimal_pairs", "parsing", "syntaxgym",
-          "transductions", "transformations", "translation")  # fmt: skip
+          "recognition", "transductions", "transformations", "translation")  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,9 @@ import yaml
 
 from structattn.settings.sweep import SweepSettings, load_sweep
 from structattn.support.errors import SettingsError
+from structattn.sweeps.data_preparation import prepare_data
 from structattn.sweeps.trials import make_trials
+from structattn.text.folders.prepared import open_prepared
 
 RATE = "training.optimizer.learning_rate"
 
@@ -205,3 +207,16 @@ def test_transduction_pairs_can_be_prepared(tree, tmp_path):
     tree["base"]["prepare"]["train"] = 3
     with pytest.raises(SettingsError, match=r"prepare: transduction\.train: no such field"):
         trials(tree, tmp_path)
+
+
+def test_labelled_strings_can_be_prepared(tree, tmp_path):
+    sizes = {"train": 20, "valid": 8, "test": 4, "max_length": 9, "max_length_long": 9, "max_length_test": 11}
+    tree["base"]["task"] = "recognition"
+    tree["base"]["prepare"] = {"kind": "recognition", "protocol": "hard", **sizes}
+    tree["grid"]["language"] = {"copy": {"prepare.language": "marked-copy"}, "own": {"prepare.language": "own.cfg"}}
+    made = {trial.prepare.language: trial.prepare for trial in trials(tree, tmp_path)}
+    assert {name: each.files for name, each in made.items()} == {"marked-copy": (), "own.cfg": ("own.cfg",)}
+    prepare_data(tmp_path / "data", made["marked-copy"].seeded(1))
+    prepared = open_prepared(tmp_path / "data")
+    assert (prepared.kind, prepared.header.extra["protocol"]) == ("recognition", "hard")
+    assert int(prepared.split("test").lengths.max()) == 11

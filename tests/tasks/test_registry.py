@@ -51,7 +51,7 @@ def test_what_a_topic_offers_exists(monkeypatch):
 def test_every_task_has_the_same_files():
     """Each task's folder has ``task.py``, ``batches.py``, ``evaluate.py`` and ``predict.py``, and none is hollow."""
     folders = {path.parent for path in Path(inspect.getfile(registry)).parent.glob("*/task.py")}
-    assert len(folders) == 4
+    assert len(folders) == 5
     for folder in folders:
         for name in ("task.py", "batches.py", "evaluate.py", "predict.py"):
             definitions = ast.parse((folder / name).read_text(encoding="utf-8")).body

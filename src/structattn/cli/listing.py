@@ -49,6 +49,7 @@ def choices() -> dict[str, Mapping[str, str]]:
     from structattn.settings.run import TASK_DESCRIPTIONS, TRANSFORMATION_DESCRIPTIONS
     from structattn.settings.training import Batches
     from structattn.tasks.formal_languages.registry import FORMAL_LANGUAGES
+    from structattn.tasks.recognition.registry import recognition_descriptions
     from structattn.tasks.transductions.registry import TRANSDUCTIONS
 
     def mechanisms(union: Any) -> dict[str, str]:
@@ -76,6 +77,10 @@ def choices() -> dict[str, Mapping[str, str]]:
             **_with_origin(transductions, TRANSDUCTIONS.plugins),
             "recognise:LANGUAGE:EDITS": "whether a string is in a formal language; negative examples have EDITS edits",
             "complete:LANGUAGE": "how a string continues after its first word",
+        },
+        "languages to recognize (prepare recognition)": {
+            **_with_origin(recognition_descriptions(), FORMAL_LANGUAGES.plugins),
+            "FILE.cfg, FILE.fsa, FILE.regex": "your own language, as for formal languages",
         },
         "transformations (prepare transformation)": TRANSFORMATION_DESCRIPTIONS,
         "recipes (train, sweep)": recipes(),

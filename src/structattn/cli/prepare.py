@@ -1,4 +1,4 @@
-"""``structattn prepare``: a language, a transduction, a transformation, text, parallel text, or trees."""
+"""``structattn prepare``: a language, a transduction, recognition, a transformation, text, parallel text, or trees."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -13,6 +13,7 @@ from structattn.support.reading import MAX_INTEGER
 Level = Literal["bpe", "sentencepiece-bpe", "sentencepiece-unigram", "word", "character", "byte"]
 Marker = Literal["end", "start", "continuation", "none"]
 Variant = Literal["faithful", "reference"]
+RecognitionProtocol = Literal["flare", "hard"]
 TransformationName = Literal["question", "tense"]
 PairLayout = Literal["sentences", "parallel"]
 Mode = Literal["sentences", "stream"]
@@ -109,6 +110,47 @@ def transduction(
 
     sizes = TransductionSizes(train_lengths, test_lengths, valid_per_length, test_per_length)
     prepare_transduction(output, name, seed=seed, sizes=sizes)
+    print_summary(output)
+
+
+def recognition(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME_OR_FILE",
+            help="A language of `structattn list`, or a file: grammar .cfg, automaton .fsa, expression .regex.",
+        ),
+    ],
+    *,
+    output: Output,
+    protocol: Annotated[
+        RecognitionProtocol,
+        typer.Option(help="Strings as FLaRe draws them, or well-shaped negatives at the lengths of members (hard)."),
+    ] = "flare",
+    seed: Seed = 1,
+    train: Annotated[int, typer.Option(min=1, metavar="N", help="Number of training strings.")] = 10_000,
+    valid: Annotated[int, typer.Option(min=1, metavar="N", help="Strings of each validation split.")] = 1_000,
+    test: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Test strings; in hard, of each length.  [default: 5010; 20]")
+    ] = None,
+    max_length: Annotated[int, typer.Option(min=1, metavar="N", help="Maximal length in training.")] = 40,
+    max_length_long: Annotated[int, typer.Option(min=1, metavar="N", help="Maximal length in valid-long.")] = 80,
+    max_length_test: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Maximal length of test strings.  [default: 500; in hard 200]"),
+    ] = None,
+) -> None:
+    """Sample labelled strings, to train a model that decides whether they belong to a formal language.
+
+    Examples:
+        structattn prepare recognition parity -o data/parity
+        structattn prepare recognition marked-copy --protocol hard -o data/copy
+        structattn prepare recognition grammar.cfg --protocol hard -o data/mine
+    """
+    from structattn.tasks.recognition.prepare import RecognitionSizes, prepare_recognition
+
+    sizes = RecognitionSizes(train, valid, test, max_length, max_length_long, max_length_test)
+    prepare_recognition(output, name, protocol, seed=seed, sizes=sizes)
     print_summary(output)
 
 
@@ -332,7 +374,7 @@ def trees(
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Prepare data: a formal language, a transduction, a transformation, text, parallel text, or trees.",
+    help="Prepare data: a formal language, recognition, a transduction or transformation, text, parallel text, trees.",
 )
-for _command in (formal_language, transduction, transformation, text, parallel, trees):
+for _command in (formal_language, transduction, recognition, transformation, text, parallel, trees):
     add_command(app, _command.__name__.replace("_", "-"), _command)

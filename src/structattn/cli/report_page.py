@@ -16,6 +16,7 @@ from structattn.tasks.chunking.report import chunking_section
 from structattn.tasks.language_modeling.report import likelihood_sections
 from structattn.tasks.minimal_pairs.report import blimp_section
 from structattn.tasks.parsing.report import parsing_sections
+from structattn.tasks.recognition.report import recognition_sections
 from structattn.tasks.syntaxgym.report import syntaxgym_section
 from structattn.tasks.transformations.report import transformation_sections
 from structattn.tasks.translation.comparison_report import comparison_sections
@@ -53,6 +54,7 @@ def _group(title: str, runs: Shown, prefix: str, figures: Path) -> Markup:
         syntaxgym_section(runs),
         parsing_sections(runs),
         transformation_sections(runs),
+        recognition_sections(runs),
         locality_section(runs, split, prefix, figures),
     )
 

@@ -10,6 +10,8 @@ from rich.table import Table
 from structattn.cli.output import literal, numbers_table, print_table
 from structattn.report.page import MISSING, nats, percent, points
 from structattn.report.tables import Column
+from structattn.tasks.recognition import report as recognition_report
+from structattn.tasks.recognition.report import Recognition, bands
 from structattn.tasks.scores import SplitScores
 from structattn.tasks.transformations.report import CAPTION, TransformationRows, cells, headings
 
@@ -39,8 +41,8 @@ _COLUMNS = (
 
 def _caption(results: Sequence[SplitScores]) -> str:
     accuracies = [scores.accuracy for scores in results]
-    tokens = "" if None not in accuracies else ", <eos> included"
-    parts = [f"cross-entropy in nats per token{tokens}"]
+    tokens = "token" if None not in accuracies else "token, <eos> included"
+    parts = [f"cross-entropy in nats per {'string' if all(scores.recognition for scores in results) else tokens}"]
     if any(scores.accuracy_greedy is not None for scores in results):
         parts.append("accuracy given the right symbols before, greedy accuracy given the model's own")
     if seeds := sorted({scores.mask_seed for scores in results if scores.mask_seed is not None}):
@@ -56,6 +58,7 @@ def print_scores(results: Sequence[tuple[Path, SplitScores]]) -> None:
     short = len({folder.name for folder in folders}) == len(folders)
     rows: list[tuple[str, str, dict[str, Any]]] = []
     transformations: dict[str, TransformationRows] = {}
+    recognitions: dict[str, Recognition] = {}
     for folder, scores in results:
         name, content = folder.name if short else str(folder), asdict(scores)
         rows.append((name, scores.split, content))
@@ -64,6 +67,8 @@ def print_scores(results: Sequence[tuple[Path, SplitScores]]) -> None:
             rows.append((name, f"{scores.split}, {_UNKNOWN_WORD_METHODS[way]}", alternative))
         if content["transformation"]:
             transformations[f"{name}, {scores.split}"] = content["transformation"]
+        if content["recognition"]:
+            recognitions[f"{name}, {scores.split}"] = content["recognition"]
     columns = [column for column in _COLUMNS if any(column.of(content) is not None for *_, content in rows)]
     caption = _caption([scores for _, scores in results])
     table = numbers_table(["run", "split"], [column.heading for column in columns], caption)
@@ -72,6 +77,17 @@ def print_scores(results: Sequence[tuple[Path, SplitScores]]) -> None:
     print_table(table)
     if transformations:
         print_table(_transformation_table(transformations))
+    for name, each in recognitions.items():
+        print_table(_recognition_table(name, each))
+
+
+def _recognition_table(name: str, scores: Recognition) -> Table:
+    """Return one row for each kind of string and each rule, and one column for each band of lengths."""
+    columns = bands([scores])
+    table = numbers_table([name], columns, recognition_report.CAPTION, padding=0)
+    for group, cells_of_group in recognition_report.rows(scores, columns):
+        table.add_row(group, *map(literal, cells_of_group))
+    return table
 
 
 def _transformation_table(scored: Mapping[str, TransformationRows]) -> Table:

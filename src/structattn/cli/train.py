@@ -36,6 +36,12 @@ def train(
             help="Start from the best weights of another run; where its words are others, from all but those of words.",
         ),
     ] = None,
+    parameters: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Choose the width of the model with which it has about N parameters, and print it."
+        ),
+    ] = None,
     record: Annotated[
         list[int] | None,
         typer.Option(
@@ -52,6 +58,7 @@ def train(
     Examples:
         structattn train settings.yaml -o runs/stack
         structattn train text data=data/text -o runs/text
+        structattn train recognition --parameters 64000 -o runs/reversal
         structattn train --resume -o runs/stack training.max_updates=400
     """
     from structattn.explorer.run_analysis import TrainingRecorder
@@ -68,6 +75,8 @@ def train(
     if file is None and not resume:
         raise UsageError("SETTINGS, a recipe or file, is missing; only --resume takes the settings from the run folder")
     chosen = _load(file, output, changes)
+    if parameters is not None:
+        chosen = _matched(chosen, resume, parameters)
     limits = _limits(chosen, changes) if resume and chosen is not None else None
     recorder = TrainingRecorder(tuple(record)) if record else None
     if recorder is not None and chosen is not None:
@@ -76,8 +85,9 @@ def train(
         chosen, output, resume=resume, limits=limits, initial_run=initial_run, on_validation=recorder
     )
     if (world_of(os.environ) or SINGLE).is_first:
-        print_line(f"{output}: {_describe(summary)}")
-        warning = ended_in_warmup(RunFolder(output).read_settings().training, summary.update)
+        trained = RunFolder(output).read_settings()
+        print_line(f"{output}: {_describe(summary, trained.task)}")
+        warning = ended_in_warmup(trained.training, summary.update)
         if warning:
             print_line(f"warning: {warning}", error=True)
 
@@ -95,6 +105,20 @@ def _load(file: str | None, run_dir: Path, overrides: Sequence[str]) -> "RunSett
     return resolve_settings(run.read_settings().model_dump(mode="json"), overrides, str(run.settings))
 
 
+def _matched(settings: "RunSettings | None", resume: bool, parameters: int) -> "RunSettings":
+    """Return the settings with the width that has about so many parameters, and print it."""
+    from structattn.tasks.sizes import matched_size
+    from structattn.text.folders.prepared import open_prepared
+    from structattn.training.distributed import SINGLE, world_of
+
+    if settings is None or resume:
+        raise UsageError("--parameters chooses the size of a new run; it does not go with --resume")
+    size = matched_size(settings, open_prepared(settings.data), parameters)
+    if (world_of(os.environ) or SINGLE).is_first:
+        print_line(str(size))
+    return size.settings
+
+
 def _limits(settings: "RunSettings", overrides: Sequence[str]) -> dict[str, Any]:
     """Return the limits that overrides set."""
     from structattn.settings.run import limits_of
@@ -103,11 +127,13 @@ def _limits(settings: "RunSettings", overrides: Sequence[str]) -> dict[str, Any]
     return {name: value for name, value in limits_of(settings).items() if f"training.{name}" in paths}
 
 
-def _describe(summary: "TrainingSummary") -> str:
+def _describe(summary: "TrainingSummary", task: str) -> str:
+    from structattn.settings.run import RECOGNITION
+
     verb = "had already ended" if summary.already_finished else "ended"
     best = ""
     if summary.best_cross_entropy is not None:
-        best = f"cross-entropy {summary.best_cross_entropy:.4f} nats per token"
+        best = f"cross-entropy {summary.best_cross_entropy:.4f} nats per {'string' if task == RECOGNITION else 'token'}"
     elif summary.best_bleu is not None:
         best = f"BLEU {summary.best_bleu:.2f}"
     best = best and f"; best validation {best} after update {summary.best_update}"

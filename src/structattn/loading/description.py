@@ -110,4 +110,6 @@ def describe_data(prepared: PreparedFolder) -> dict[str, Any]:
         description["train_number_of_lengths"] = extra.get("number_of_lengths", {}).get("train")
     if prepared.kind == "transduction":
         description |= {key: extra.get(key) for key in ("transduction", "train_lengths")}
+    if prepared.kind == "recognition":
+        description |= {key: extra.get(key) for key in ("language", "protocol", "max_lengths")}
     return description

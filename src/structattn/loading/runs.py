@@ -82,9 +82,11 @@ def _open(folder: RunFolder, settings: RunSettings, paths: Sequence[Path], data:
     prepared = open_prepared(data or settings.data)
     _check_identity(paths[0], manifest, folder, settings, prepared)
     try:
-        check_weights(weights, expected_weights(settings.model, prepared))  # before any memory is taken for the model
+        check_weights(
+            weights, expected_weights(settings.model, prepared, recognition=settings.training.recognition)
+        )  # before any memory is taken for the model
         require_finite(weights)
-        model = build_model_for(settings.model, prepared)
+        model = build_model_for(settings.model, prepared, recognition=settings.training.recognition)
         load_weights(model, weights)
     except MismatchError as error:
         raise CheckpointError(

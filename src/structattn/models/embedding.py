@@ -18,7 +18,7 @@ class Embedding(nn.Module):
     """x_t = Dropout(sqrt(d) table[token_t] + position_t); without the factor if not ``scaled``.
 
     The table has one row per class, and <bos> shares the row of <eos>, because inputs contain only one of the two. With
-    ``full_table`` it has one row per id, as tied output weights need.
+    ``full_table`` it has one row per id, as tied output weights need; with ``first_id`` one per id from there on.
 
     Args:
         vocabulary_size: number of ids: <pad> 0, <bos> 1, <eos> 2, and the symbols.
@@ -28,6 +28,7 @@ class Embedding(nn.Module):
         full_table: one row per id.
         num_mask_tokens: rows of a full table for ids after the vocabulary.
         scaled: multiply by sqrt(d).
+        first_id: the id of the first row; ids below share it.
     """
 
     def __init__(
@@ -39,20 +40,21 @@ class Embedding(nn.Module):
         full_table: bool = False,
         num_mask_tokens: int = 0,
         scaled: bool = True,
+        first_id: int = CLASS_OFFSET,
     ) -> None:
         super().__init__()
         if vocabulary_size <= CLASS_OFFSET:
             raise ValueError(f"vocabulary_size={vocabulary_size}; expected at least 3: <pad>, <bos> and <eos>")
         self.vocabulary_size, self.dropout, self.full_table = vocabulary_size, dropout, full_table
-        num_rows = vocabulary_size + num_mask_tokens if full_table else vocabulary_size - CLASS_OFFSET
-        self.table = nn.Embedding(num_rows, d_model)
+        self.first_id = 0 if full_table else first_id
+        self.table = nn.Embedding(vocabulary_size - self.first_id + num_mask_tokens, d_model)
         self.positions, self.factor = positions, math.sqrt(d_model) if scaled else 1.0
 
     def forward(
         self, tokens: Int[Tensor, "batch time"], first: int = 0, lengths: Int[Tensor, " batch"] | None = None
     ) -> Float[Tensor, "batch time d_model"]:
         """Return the embeddings of tokens at the positions from ``first`` on; ``lengths`` are those of whole texts."""
-        rows = tokens if self.full_table else (tokens - CLASS_OFFSET).clamp(min=0)
+        rows = (tokens - self.first_id).clamp(min=0) if self.first_id else tokens
         x: Tensor = self.table(rows) * self.factor
         if self.positions is not None:
             x = x + positions_of(self.positions, first, tokens, lengths).to(x.dtype)
@@ -62,14 +64,16 @@ class Embedding(nn.Module):
         """Return the embeddings of one token per sequence, all at ``position``."""
         return self.forward(tokens[:, None], position)[:, 0]
 
-    def token_embeddings(self, tokens: Int[Tensor, " tokens"]) -> Float[Tensor, "tokens d_model"]:
+    def token_embeddings(self, tokens: Int[Tensor, "*tokens"]) -> Float[Tensor, "*tokens d_model"]:
         """Return the rows of the table that belong to tokens."""
-        rows: Tensor = self.table(tokens if self.full_table else (tokens - CLASS_OFFSET).clamp(min=0))
+        rows: Tensor = self.table((tokens - self.first_id).clamp(min=0) if self.first_id else tokens)
         return rows
 
     def class_embeddings(self) -> Float[Tensor, "classes d_model"]:
         """Return the embedding of each class, the output matrix of a model with tied weights."""
-        return self.table.weight[CLASS_OFFSET : self.vocabulary_size] if self.full_table else self.table.weight
+        if self.first_id == CLASS_OFFSET:
+            return self.table.weight
+        return self.table.weight[CLASS_OFFSET - self.first_id : self.vocabulary_size - self.first_id]
 
 
 class TwoStreamEmbedding(nn.Module):
@@ -116,13 +120,14 @@ def positions_of(
 
 
 def class_logits(
-    x: Float[Tensor, "*batch d_model"], output: nn.Linear | None, embedding: Any
+    x: Float[Tensor, "*batch d_model"], output: nn.Module | None, embedding: Any
 ) -> Float[Tensor, "*batch classes"]:
     """Return the logits of hidden states by the output layer; None: by the weights of an embedding with a full table.
 
     Class c stands for id c + 2.
     """
-    return F.linear(x, embedding.class_embeddings()) if output is None else output(x)
+    logits: Tensor = F.linear(x, embedding.class_embeddings()) if output is None else output(x)
+    return logits
 
 
 def max_positions(embedding: nn.Module) -> int | None:

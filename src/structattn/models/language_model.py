@@ -20,7 +20,7 @@ class _TransformerLanguageModel(nn.Module):
         self,
         embedding: Embedding | SpelledEmbedding | TwoStreamEmbedding,
         layers: Layers,
-        output: nn.Linear | None = None,
+        output: nn.Module | None = None,
     ) -> None:
         super().__init__()
         require_untied(embedding, output)

@@ -71,6 +71,35 @@ class TransductionPairs(SampledData):
     test_per_length: Positive = Field(default=512, description="number of test pairs of each length")
 
 
+class RecognitionData(SampledData):
+    """Labelled strings of a formal language; the default sizes are those of FLaRe (Butoi et al. 2025)."""
+
+    kind: Literal["recognition"]
+    language: str = Field(
+        description="name of the language, as listed by `structattn list`, or a file .cfg, .fsa or .regex"
+    )
+    protocol: Literal["flare", "hard"] = Field(
+        default="flare",
+        description="strings as FLaRe draws them (flare); or negatives that have the shape and the lengths of members, "
+        "in disjoint splits (hard)",
+    )
+    train: Positive = Field(default=10_000, description="number of training strings")
+    valid: Positive = Field(default=1_000, description="number of strings of each of the two validation splits")
+    test: Positive | None = Field(
+        default=None, description="number of test strings, in hard of each length; null: 5,010, in hard 20"
+    )
+    max_length: Positive = Field(default=40, description="maximal length of training and validation strings")
+    max_length_long: Positive = Field(default=80, description="maximal length of strings of the split valid-long")
+    max_length_test: Positive | None = Field(
+        default=None, description="maximal length of test strings; null: 500, in hard 200"
+    )
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The file that defines the language, if it is none of those with a name."""
+        return (self.language,) if self.language.endswith(LANGUAGE_FILES) else ()
+
+
 TextFiles = Annotated[
     tuple[str, ...], Field(min_length=1, max_length=2, description="source and target file, line for line; or one TSV")
 ]
@@ -210,6 +239,6 @@ class TransformationPairs(SampledData):
 
 
 Prepare = Annotated[
-    FormalLanguageData | TransductionPairs | ParallelText | TextData | Treebank | TransformationPairs,
+    FormalLanguageData | TransductionPairs | RecognitionData | ParallelText | TextData | Treebank | TransformationPairs,
     OneOf("kind", "formal_language"),
 ]

@@ -18,7 +18,7 @@ from structattn.settings.evaluation import EvaluationSettings
 from structattn.settings.mechanisms import Hard
 from structattn.settings.models import ModelSettings
 from structattn.settings.plugins import Plugins, load_plugins_of
-from structattn.settings.training import Masking, TrainingSettings
+from structattn.settings.training import Masking, Recognition, TrainingSettings
 from structattn.settings.transformer import LanguageModelSettings, TwoStreamBase
 from structattn.settings.yaml import MAX_CHARACTERS, parse_yaml
 from structattn.support.errors import SettingsError
@@ -27,6 +27,7 @@ from structattn.support.plugins import Plugin, Registry, load_again, loaded_plug
 from structattn.support.reading import read_bytes
 
 MASKED_LANGUAGE_MODELING = "masked_language_modeling"
+RECOGNITION = "recognition"
 
 TASK_DESCRIPTIONS: Registry[str] = Registry(
     "task",
@@ -36,6 +37,7 @@ TASK_DESCRIPTIONS: Registry[str] = Registry(
         MASKED_LANGUAGE_MODELING: "predict masked tokens of text from the tokens on both sides",
         "masked_transduction": "map an input string to an output string, predicting all symbols at once",
         "autoregressive_transduction": "map an input string to an output string, symbol by symbol",
+        RECOGNITION: "decide whether strings belong to a formal language",
         "translation": "translate sentences from one language to another",
     },
 )
@@ -88,6 +90,7 @@ class RunSettings(Settings):
             ("training.select_by: 'bleu'", training.select_by == "bleu", ("translation",)),
             ("evaluation.dropout: true", self.evaluation.dropout, transductions),
             ("training.masking:", training.masking != Masking(), (MASKED_LANGUAGE_MODELING,)),
+            ("training.recognition:", training.recognition != Recognition(), (RECOGNITION,)),
             ("training.curriculum:", bool(training.curriculum), ("formal_language", "language_modeling")),
         ):
             if given and self.task not in tasks:

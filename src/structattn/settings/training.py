@@ -1,7 +1,7 @@
 """Settings of training."""
 
 from dataclasses import dataclass
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
 
@@ -85,6 +85,34 @@ class Masking(Settings):
         return self
 
 
+class Recognition(Settings):
+    """Losses of the task recognition besides that of the label, and the split that it is validated on.
+
+    After FLaRe (Butoi et al. 2025): a weight above 0 gives the model another output, for members of the language only.
+    """
+
+    language_modeling: NonNegativeFloat = Field(
+        default=0.0, description="weight of the cross-entropy of members, a mean over symbols; 0: no such output"
+    )
+    next_symbols: NonNegativeFloat = Field(
+        default=0.0,
+        description="weight of the binary cross-entropy of the symbols that may follow each prefix of members, a mean "
+        "over prefixes and symbols; 0: no such output",
+    )
+    validation: Literal["valid", "valid-long"] = Field(
+        default="valid", description="split for early stopping and the best checkpoint"
+    )
+
+    @property
+    def has_auxiliary(self) -> bool:
+        """Whether there is another output than that of the label."""
+        return bool(self.language_modeling or self.next_symbols)
+
+
+LABEL_ONLY: Final = Recognition()
+"""No auxiliary losses."""
+
+
 class CurriculumStage(Settings):
     """Stage of a curriculum by length (Elman 1993, Bengio et al. 2009)."""
 
@@ -122,6 +150,7 @@ class TrainingSettings(Settings):
         description="masks of the task masked_language_modeling; masked: 1 in the paper of Li et al. (2024), the "
         "defaults in their code",
     )
+    recognition: Recognition = Field(default=Recognition(), description="losses of the task recognition")
     receptive_field_weight: NonNegativeFloat = Field(
         default=0.0,
         description="weight λ of the receptive field regularizer (Discrete Transformer, section 5.1; 0.1 in the "

@@ -9,6 +9,7 @@ from structattn.settings.prepare import (
     FormalLanguageData,
     ParallelText,
     Prepare,
+    RecognitionData,
     TextData,
     TransductionPairs,
     TransformationPairs,
@@ -24,6 +25,7 @@ from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepa
 from structattn.tasks.language_modeling.prepare import prepare_language_modeling
 from structattn.tasks.language_modeling.settings import TextSettings
 from structattn.tasks.parsing.prepare import prepare_trees
+from structattn.tasks.recognition.prepare import RecognitionSizes, prepare_recognition
 from structattn.tasks.transductions.prepare import TransductionSizes, prepare_transduction
 from structattn.tasks.transformations.prepare import TransformationSizes, prepare_transformation
 from structattn.tasks.translation.filters import Filters
@@ -69,6 +71,9 @@ def prepare_data(folder: Path, data: Prepare) -> None:
                 data.train_lengths, data.test_lengths, data.valid_per_length, data.test_per_length
             )
             prepare_transduction(folder, data.transduction, seed=data.seed or 0, sizes=pairs)
+        case RecognitionData():
+            labelled = RecognitionSizes(**{field.name: getattr(data, field.name) for field in fields(RecognitionSizes)})
+            prepare_recognition(folder, data.language, data.protocol, seed=data.seed or 0, sizes=labelled)
         case TransformationPairs():
             published = None if data.published is None else Path(data.published)
             sizes = TransformationSizes(data.train, data.valid, data.test, data.gen)

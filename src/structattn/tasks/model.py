@@ -15,6 +15,8 @@ from structattn.settings.huggingface import Gpt2Settings, RobertaSettings
 from structattn.settings.mechanisms import CrossGaussian
 from structattn.settings.models import ModelSettings
 from structattn.settings.recurrent import ElmanSettings, LstmSettings
+from structattn.settings.run import RECOGNITION
+from structattn.settings.training import LABEL_ONLY, Recognition
 from structattn.settings.transformer import (
     EncoderDecoderSettings,
     LanguageModelSettings,
@@ -30,10 +32,12 @@ from structattn.text.tokenization.vocabulary import Vocabulary, WordCharacterTok
 if TYPE_CHECKING:
     from structattn.interop.huggingface.language_models import build_huggingface
     from structattn.interop.huggingface.pretrained import digests_of, load_pretrained
+    from structattn.models.builders.recognition import build_recognizer
     from structattn.models.builders.recurrent import build_recurrent
     from structattn.text.batching.corruption import character_table
 else:
     character_table = lazy_function("structattn.text.batching.corruption", "character_table")
+    build_recognizer = lazy_function("structattn.models.builders.recognition", "build_recognizer")
     build_recurrent = lazy_function("structattn.models.builders.recurrent", "build_recurrent")
     build_huggingface = lazy_function("structattn.interop.huggingface.language_models", "build_huggingface")
     load_pretrained = lazy_function("structattn.interop.huggingface.pretrained", "load_pretrained")
@@ -43,19 +47,24 @@ else:
 AnyModelSettings = TypeVar("AnyModelSettings", bound=Settings)
 
 
-def build_model_for(settings: ModelSettings, prepared: PreparedFolder, more_ids: int = 0) -> nn.Module:
+def build_model_for(
+    settings: ModelSettings, prepared: PreparedFolder, more_ids: int = 0, recognition: Recognition = LABEL_ONLY
+) -> nn.Module:
     """Build a model with the vocabularies of a prepared folder; weights are drawn from torch's global generator.
 
     Args:
         settings: of the model.
         prepared: the folder.
         more_ids: the number of ids, of words and of characters, by which each vocabulary is to be larger.
+        recognition: the losses of recognition, which decide on the outputs of a model for such data.
 
     Raises:
         SettingsError: source and target are to share embeddings, but have separate vocabularies; or words are to be
-            composed of characters, but the folder holds none.
+            composed of characters, but the folder holds none; or the model cannot recognize strings.
         UsageError: the model is one of transformers, which is not installed.
     """
+    if prepared.kind == RECOGNITION:
+        return _recognizer(settings, prepared.vocabulary.size + more_ids, recognition)
     if isinstance(settings, Gpt2Settings | RobertaSettings):
         model: nn.Module = _from_transformers(build_huggingface, settings, prepared.vocabulary.size + more_ids)
         return model
@@ -76,18 +85,29 @@ def build_model_for(settings: ModelSettings, prepared: PreparedFolder, more_ids:
     return build_encoder_decoder(resolved_model_settings(settings, prepared), source, target)
 
 
-def expected_weights(settings: ModelSettings, prepared: PreparedFolder, more_ids: int = 0) -> dict[str, Tensor]:
+def _recognizer(settings: ModelSettings, vocabulary_size: int, recognition: Recognition) -> nn.Module:
+    if not isinstance(settings, LanguageModelSettings | LstmSettings | ElmanSettings):
+        raise SettingsError(f"model.kind: {settings.kind!r}; recognition needs 'transformer', 'lstm' or 'rnn'")
+    model: nn.Module = build_recognizer(settings, vocabulary_size, recognition)
+    return model
+
+
+def expected_weights(
+    settings: ModelSettings, prepared: PreparedFolder, more_ids: int = 0, recognition: Recognition = LABEL_ONLY
+) -> dict[str, Tensor]:
     """Return the weights of the model on the meta device: names, shapes and dtypes, in no memory."""
     with torch.device("meta"):
-        return weights_of(build_model_for(settings, prepared, more_ids))
+        return weights_of(build_model_for(settings, prepared, more_ids, recognition))
 
 
-def vocabulary_weights(settings: ModelSettings, prepared: PreparedFolder) -> frozenset[str]:
+def vocabulary_weights(
+    settings: ModelSettings, prepared: PreparedFolder, recognition: Recognition = LABEL_ONLY
+) -> frozenset[str]:
     """Return the names of the weights with a row or column for each word or character: their shapes depend on these.
 
     They are embeddings and output layers, and the input weights of a network over one-hot vectors.
     """
-    now, larger = expected_weights(settings, prepared), expected_weights(settings, prepared, more_ids=1)
+    now, larger = (expected_weights(settings, prepared, more_ids, recognition) for more_ids in (0, 1))
     return frozenset(name for name in now if now[name].shape != larger[name].shape)
 
 

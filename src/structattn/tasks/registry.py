@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from structattn.settings.run import TASK_DESCRIPTIONS, RunSettings
+from structattn.settings.run import RECOGNITION, TASK_DESCRIPTIONS, RunSettings
 from structattn.support.errors import SettingsError
 from structattn.support.imports import lazy_function
 from structattn.support.plugins import Plugin, Registry, require_arguments
@@ -35,7 +35,9 @@ _generator = _of_topic("language_modeling.generator.make_generator")
 
 
 def _no_predictor(run: LoadedRun, batch_size: int) -> Predictor:
-    raise cannot(run, "predict answers", "a transduction, question formation, tense reinflection or a parser")
+    raise cannot(
+        run, "predict answers", "a transduction, recognition, question formation, tense reinflection or a parser"
+    )
 
 
 @dataclass(frozen=True)
@@ -124,6 +126,16 @@ _KINDS = (
     ),
     _transduction("masked_transduction", (*_CAUSAL, *_MASKED)),
     _transduction("autoregressive_transduction", _CAUSAL),
+    _built_in(
+        RECOGNITION,
+        ("transformer", "lstm", "rnn"),
+        "recognition.task.recognition_task",
+        evaluate="recognition.evaluate.recognition_scores",
+        explainer="recognition.predict.RecognitionExplainer",
+        scorer="recognition.predict.no_scorer",
+        generator="recognition.predict.no_generator",
+        predictor="recognition.predict.RecognitionPredictor",
+    ),
     _built_in(
         "translation",
         _ENCODER_DECODER,

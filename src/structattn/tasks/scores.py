@@ -109,6 +109,21 @@ class TransformationScores:
 
 
 @dataclass(frozen=True)
+class RecognitionScores:
+    """Accuracies of recognition: group or rule -> band of lengths, or ``all`` -> proportion with its interval.
+
+    Args:
+        groups: of the model, on ``all`` strings, ``members``, ``uniform negatives``, ``edited negatives`` and
+            ``well-shaped negatives``, those that the language's rule of shape accepts, or, if it has none, those whose
+            neighbouring symbols occur in training members. Groups and bands without strings are left out.
+        rules: of trivial rules on all strings; see ``trivial_rules``.
+    """
+
+    groups: dict[str, dict[str, Proportion]]
+    rules: dict[str, dict[str, Proportion]]
+
+
+@dataclass(frozen=True)
 class LengthScore:
     """Scores of the sequences of one length, in nats per token, ``<eos>`` included.
 
@@ -182,7 +197,7 @@ class SplitScores:
         cross_entropy_difference: cross_entropy - lower_bound.
         by_length: scores for each length; empty for a stream.
         accuracy: mean over lengths of the fraction of output symbols that are right under teacher forcing, for
-            transductions.
+            transductions; the fraction of right labels, for recognition.
         accuracy_greedy: the same with greedy decoding; None if all symbols are predicted at once.
         dependencies: agreement of receptive fields with the true dependencies, if these are known.
         translation: BLEU, chrF2 and TER, for translation.
@@ -194,6 +209,7 @@ class SplitScores:
         text: for text, scores per word and character, and the share of ``<unk>``.
         transformation: for question formation and tense reinflection: ``all``, or the modifier of the subject -> scores
             of the outputs.
+        recognition: accuracies by kind of string and length, for recognition.
     """
 
     split: str
@@ -213,6 +229,7 @@ class SplitScores:
     mask_seed: int | None = None
     pseudo: PseudoPerplexity | None = None
     transformation: dict[str, TransformationScores] | None = None
+    recognition: RecognitionScores | None = None
     text: TextScores | None = None
 
 

@@ -28,7 +28,8 @@ class Scores:
         cross_entropy: -log p(set) / num_tokens.
         perplexity: exp(cross_entropy).
         lower_bound: the cross-entropy of the distribution that the set was drawn from, if known.
-        accuracy: the fraction of correct answer tokens, averaged over lengths; transduction only.
+        accuracy: the fraction of correct answer tokens, averaged over lengths, for transductions; of correct labels,
+            for recognition.
         bleu: BLEU of greedy translations, 0 to 100; translation with ``select_by: bleu`` only.
     """
 

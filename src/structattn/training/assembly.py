@@ -94,9 +94,9 @@ def make_plan(run_dir: RunFolder, settings: RunSettings, initial_run: Path | Non
     limits = None if stored is None or limits_of(stored) == limits_of(settings) else limits_of(stored)
     identity, pretrained = Identity(digest, prepared.digest), pretrained_digests(settings.model)
     if stored is not None:
-        initial = read_again(run_dir, prepared, settings.model)
+        initial = read_again(run_dir, prepared, settings)
     else:
-        initial = None if initial_run is None else read_initial_weights(initial_run, prepared, settings.model)
+        initial = None if initial_run is None else read_initial_weights(initial_run, prepared, settings)
     return Plan(run_dir, settings, prepared, task, identity, pretrained, limits, initial)
 
 
@@ -109,7 +109,10 @@ def require_weights_fit(plan: Plan) -> None:
     folder = plan.run_dir.checkpoints
     newest = checkpoint_path(folder, max(checkpoint_updates(folder), default=0))
     try:
-        check_weights(weights_without_values(newest), expected_weights(plan.settings.model, plan.prepared))
+        check_weights(
+            weights_without_values(newest),
+            expected_weights(plan.settings.model, plan.prepared, recognition=plan.settings.training.recognition),
+        )
     except DamagedCheckpointError:  # missing, or replaced by an older one when it is read
         return
     except MismatchError as error:
@@ -120,7 +123,7 @@ def initial_learner(plan: Plan, world: World = SINGLE) -> Learner:
     """Initialize the model from the run's seed; then seed the generators for dropout, in each process with its rank."""
     seed, rank = plan.settings.seed, () if world.is_first else (world.rank,)
     torch.manual_seed(derived_seed(seed, "initialisation"))
-    model = build_model_for(plan.settings.model, plan.prepared)
+    model = build_model_for(plan.settings.model, plan.prepared, recognition=plan.settings.training.recognition)
     load_pretrained_weights(model, plan.settings.model, plan.prepared)
     if plan.initial is not None:
         plan.initial.load_into(model)

@@ -12,7 +12,7 @@ from structattn.runs.checkpoint import MODEL_NAME, read_manifest, read_tensors
 from structattn.runs.folder import RunFolder, existing_run
 from structattn.runs.selection import MismatchError, checkpoints_of, require_finite, weights_of
 from structattn.runs.store import checkpoint_updates
-from structattn.settings.models import ModelSettings
+from structattn.settings.run import RunSettings
 from structattn.support.errors import CheckpointError
 from structattn.tasks.model import expected_weights, vocabulary_weights
 from structattn.text.folders.header import read_header
@@ -105,7 +105,7 @@ def _first(names: list[str]) -> str:
     return ", ".join(names[:_NAMED]) + more
 
 
-def read_initial_weights(run_dir: Path, prepared: PreparedFolder, model: ModelSettings) -> InitialWeights:
+def read_initial_weights(run_dir: Path, prepared: PreparedFolder, settings: RunSettings) -> InitialWeights:
     """Read the best checkpoint of another run.
 
     Where its tokenizer is not that of the data, the weights that belong to words are left out, and the others must
@@ -114,7 +114,7 @@ def read_initial_weights(run_dir: Path, prepared: PreparedFolder, model: ModelSe
     Args:
         run_dir: the folder of that run.
         prepared: the data of the new one.
-        model: the settings of its model.
+        settings: of the new run.
 
     Raises:
         StructattnError: there is no run.
@@ -132,8 +132,10 @@ def read_initial_weights(run_dir: Path, prepared: PreparedFolder, model: ModelSe
     initial = InitialWeights(run_dir, manifest.update, manifest.files[MODEL_NAME].sha256, tensors)
     if _has_tokenizer_of(run, prepared):
         return initial
-    initial = replace(initial, other_words=vocabulary_weights(model, prepared))
-    shapes = initial.compare(expected_weights(model, prepared))["other_shape"]
+    model = settings.model, prepared
+    recognition = settings.training.recognition
+    initial = replace(initial, other_words=vocabulary_weights(*model, recognition))
+    shapes = initial.compare(expected_weights(*model, recognition=recognition))["other_shape"]
     for name, (there, here) in shapes.items():
         raise CheckpointError(
             f"{run_dir}: its {name} has the shape {tuple(there)}, and here {tuple(here)}; from a run with another "
@@ -142,7 +144,7 @@ def read_initial_weights(run_dir: Path, prepared: PreparedFolder, model: ModelSe
     return initial
 
 
-def read_again(run_dir: RunFolder, prepared: PreparedFolder, model: ModelSettings) -> InitialWeights | None:
+def read_again(run_dir: RunFolder, prepared: PreparedFolder, settings: RunSettings) -> InitialWeights | None:
     """Return the initial weights of a run that is resumed before its first checkpoint; None if it needs none.
 
     Raises:
@@ -152,7 +154,7 @@ def read_again(run_dir: RunFolder, prepared: PreparedFolder, model: ModelSetting
     described = run_dir.read_card().get("initial_weights")
     if described is None or checkpoint_updates(run_dir.checkpoints):
         return None
-    initial = read_initial_weights(Path(described["run"]), prepared, model)
+    initial = read_initial_weights(Path(described["run"]), prepared, settings)
     if initial.sha256 != described["sha256"]:
         raise CheckpointError(
             f"{run_dir.path}: has no checkpoint yet, and the weights of {described['run']} from which it started have "

@@ -106,7 +106,7 @@ def test_any_window_of_the_stream(rows, start, stop):
         ({"splits": {"train": [[2]]}, "log_probabilities": None}, "sequence 0: id 2"),
         ({"splits": {"train": [np.array([[3]])]}, "log_probabilities": None}, r"shape \(1, 1\)"),
         ({"splits": {"../train": [[3]]}, "log_probabilities": None}, "not a valid name of a split"),
-        ({"log_probabilities": {"train": np.zeros(2)}}, "3 sequences, but log probabilities of shape"),
+        ({"log_probabilities": {"train": np.zeros(2)}}, r"3 sequences, but log_probabilities\.bin of shape"),
         ({"log_probabilities": {"test": np.zeros(2)}}, r"splits \['test'\]"),
         ({"tokenizer": {"level": "symbol"}}, "level 'symbol' is not one of"),
     ],

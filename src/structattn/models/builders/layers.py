@@ -51,12 +51,17 @@ def build_layers(
 
 
 def build_embedding(
-    settings: TransformerSettings, vocabulary_size: int, whole: bool, num_masks: int = 0, with_positions: bool = True
+    settings: TransformerSettings,
+    vocabulary_size: int,
+    whole: bool,
+    num_masks: int = 0,
+    with_positions: bool = True,
+    first_id: int = CLASS_OFFSET,
 ) -> Embedding:
-    """Return embeddings, with the positions that are added to them if ``with_positions``."""
+    """Return embeddings, with the positions that are added to them if ``with_positions``; see ``Embedding``."""
     positions = added_positions(settings) if with_positions else None
     rate = dropout_rate(settings, settings.embedding_dropout)
-    return Embedding(vocabulary_size, settings.d_model, positions, rate, whole, num_masks)
+    return Embedding(vocabulary_size, settings.d_model, positions, rate, whole, num_masks, first_id=first_id)
 
 
 def build_output(settings: TransformerSettings, vocabulary_size: int, tied: bool) -> nn.Linear | None:

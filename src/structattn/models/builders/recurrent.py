@@ -22,22 +22,27 @@ def build_recurrent(settings: LstmSettings | ElmanSettings, vocabulary: Vocabula
     Raises:
         SettingsError: the embeddings need the characters of words, and ``vocabulary`` has none.
     """
-    stack = None if settings.stack is None else build_recurrent_stack(settings.stack)
-    joined = stack.reading_size if stack is not None and settings.join_reading else 0
-    output_size = settings.hidden_size + joined
+    output_size = hidden_size_of(settings)
     embedding, input_size = _embedding(settings, vocabulary, output_size)
     model = RecurrentLanguageModel(
         embedding,
-        _recurrence(settings, input_size, stack),
+        build_recurrence(settings, input_size),
         None if settings.tied_embeddings else nn.Linear(output_size, vocabulary.size - CLASS_OFFSET),
     )
     initialize_recurrent(model, settings.init_scale, settings.weight_init)
     return model
 
 
-def _recurrence(
-    settings: LstmSettings | ElmanSettings, input_size: int, stack: RecurrentStack | None
-) -> Recurrence | DeepRecurrence:
+def hidden_size_of(settings: LstmSettings | ElmanSettings) -> int:
+    """Return the size of what a network predicts from: its hidden state, and the stack's reading where it is joined."""
+    if settings.stack is None or not settings.join_reading:
+        return settings.hidden_size
+    return settings.hidden_size + build_recurrent_stack(settings.stack).reading_size
+
+
+def build_recurrence(settings: LstmSettings | ElmanSettings, input_size: int) -> Recurrence | DeepRecurrence:
+    """Return the network of a recurrent model, with its stack."""
+    stack = None if settings.stack is None else build_recurrent_stack(settings.stack)
     cell = "lstm" if isinstance(settings, LstmSettings) else settings.activation
     if not settings.is_deep:
         return Recurrence(input_size, settings.hidden_size, cell, stack)

@@ -275,7 +275,7 @@ def _concatenate_padded(first: Int[Tensor, "some _"], second: Int[Tensor, "other
     return torch.cat([F.pad(part, (0, width - part.shape[1])) for part in (first, second)])
 
 
-def require_untied(embedding: nn.Module, output: nn.Linear | None) -> None:
+def require_untied(embedding: nn.Module, output: nn.Module | None) -> None:
     """Raise ValueError if the output is tied to an embedding without a full table."""
     if output is None and isinstance(embedding, SpelledEmbedding):
         raise ValueError("a SpelledEmbedding cannot be tied to the output; expected output=nn.Linear")

@@ -34,10 +34,10 @@ def initialize_recurrent(model: RecurrentLanguageModel, scale: float, weights: R
         assert isinstance(model.recurrence, Recurrence)  # the settings say so
         _lecun_cell(model.recurrence)
         for linear in (model.output, projection):
-            if linear is not None:
+            if isinstance(linear, nn.Linear):
                 _lecun(linear)
         return
-    if model.output is not None:
+    if isinstance(model.output, nn.Linear):
         _xavier(model.output)
     if projection is None or stack is None:
         return

@@ -115,7 +115,7 @@ class RecurrentLanguageModel(nn.Module):
         self,
         embedding: OneHot | Embedding | SpelledEmbedding,
         recurrence: Recurrence | DeepRecurrence,
-        output: nn.Linear | None,
+        output: nn.Module | None,
     ) -> None:
         super().__init__()
         self.embedding, self.recurrence, self.output = embedding, recurrence, output

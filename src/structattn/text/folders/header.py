@@ -31,8 +31,9 @@ OFFSETS = StoredArray("offsets.bin", np.dtype("<i8"))
 LOG_PROBABILITIES = StoredArray("log_probabilities.bin", np.dtype("<f8"))
 LINES = StoredArray("lines.bin", np.dtype("<i8"))
 RARE = StoredArray("rare.bin", np.dtype("<i4"))
+EDITS = StoredArray("edits.bin", np.dtype("<i4"))
 
-Kind = Literal["formal_language", "sentences", "stream", "transduction", "parallel"]
+Kind = Literal["formal_language", "sentences", "stream", "transduction", "recognition", "parallel"]
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 SPLIT_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"  # a folder name; excludes paths and the names of other files in the folder
 FileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*$")]  # inside

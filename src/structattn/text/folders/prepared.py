@@ -5,6 +5,7 @@ vocabulary.txt                  one symbol per line
 SPLIT/tokens.bin                int32, little endian: the concatenated sequences, without <bos> and <eos>
 SPLIT/offsets.bin               int64: sequence i is tokens[offsets[i]:offsets[i + 1]]
 SPLIT/log_probabilities.bin     float64, optional: log p(w | length of w) of each sequence
+SPLIT/edits.bin                 int32, for recognition: -1 for a member, otherwise the edits that made a negative, or 0
 
 For text whose tokens are subwords:
 
@@ -35,8 +36,10 @@ import numpy as np
 from structattn.support.digest_cache import cached_sha256
 from structattn.support.errors import DataError
 from structattn.support.reading import MAX_TEXT_BYTES, chunks, open_regular, read_bytes
+from structattn.support.shapes import Int32
 from structattn.support.special_tokens import FIRST_SYMBOL
 from structattn.text.folders.header import (
+    EDITS,
     HEADER_NAME,
     LINES,
     LOG_PROBABILITIES,
@@ -79,7 +82,7 @@ class PreparedFolder:
 
     @property
     def kind(self) -> str:
-        """``formal_language``, ``sentences``, ``stream``, ``transduction`` or ``parallel``."""
+        """``formal_language``, ``sentences``, ``stream``, ``transduction``, ``recognition`` or ``parallel``."""
         return self.header.kind
 
     @property
@@ -108,6 +111,14 @@ class PreparedFolder:
         has_probabilities = f"{name}/{LOG_PROBABILITIES.name}" in self.header.files
         probabilities = map_array(folder, LOG_PROBABILITIES, counts.sequences) if has_probabilities else None
         return map_sequences(folder, counts.sequences, counts.tokens, probabilities)
+
+    def edits(self, name: str) -> Int32[np.ndarray, " sequences"]:
+        """Return where each string of a split for recognition comes from; see ``write_prepared``.
+
+        Raises:
+            DataError: the folder holds data of another kind, there is no such split, or its file is inconsistent.
+        """
+        return map_array(self.path / name, EDITS, self._counts(name).sequences)
 
     @property
     def sides(self) -> ParallelSides:

@@ -20,9 +20,10 @@ from structattn.support.files import (
     write_folder_atomically,
     write_unflushed,
 )
-from structattn.support.shapes import Float64, Int32
+from structattn.support.shapes import Float64, Int32, Int64
 from structattn.support.special_tokens import FIRST_SYMBOL
 from structattn.text.folders.header import (
+    EDITS,
     HEADER_NAME,
     LOG_PROBABILITIES,
     OFFSETS,
@@ -32,6 +33,7 @@ from structattn.text.folders.header import (
     Header,
     Kind,
     Source,
+    StoredArray,
 )
 from structattn.text.folders.text_tokenizer import TextTokenizer
 from structattn.text.reading import check_readable
@@ -56,19 +58,22 @@ def write_prepared(
     splits: Mapping[str, Iterable[Ids]],
     sources: Sequence[Mapping[str, str]] = (),
     log_probabilities: Mapping[str, Float64[np.ndarray, " sequences"]] | None = None,
+    edits: Mapping[str, Int64[np.ndarray, " sequences"]] | None = None,
     extra: Mapping[str, Any] | None = None,
 ) -> None:
     """Write a prepared folder atomically; equal arguments give equal bytes.
 
     Args:
         folder: must not exist, or be empty.
-        kind: ``formal_language``, ``sentences``, ``stream`` or ``transduction``.
+        kind: ``formal_language``, ``sentences``, ``stream``, ``transduction`` or ``recognition``.
         vocabulary: the symbols and their ids.
         tokenizer: JSON with the ``level`` (``word``, ``character`` or ``byte``); the digest is added.
         splits: maps names of splits to sequences of ids, without ``<bos>`` and ``<eos>``. Each is iterated over once,
             in the order given.
         sources: the ``source_entry`` of each file that was read.
         log_probabilities: maps names of splits to log p(w | length of w) of each sequence.
+        edits: for recognition, maps names of splits to where each string comes from: -1 for a member of the language, 0
+            for a negative that was drawn uniformly, otherwise the number of edits of a member that made it.
         extra: JSON, stored unchanged.
 
     Raises:
@@ -84,6 +89,7 @@ def write_prepared(
         splits=splits,
         sources=sources,
         log_probabilities=log_probabilities,
+        edits=edits,
         extra=lambda: extra or {},
     )
 
@@ -97,6 +103,7 @@ def write_tokenized(
     splits: Mapping[str, Iterable[Ids | EncodedLines]],
     sources: Sequence[Mapping[str, str]] = (),
     log_probabilities: Mapping[str, Float64[np.ndarray, " sequences"]] | None = None,
+    edits: Mapping[str, Int64[np.ndarray, " sequences"]] | None = None,
     extra: Callable[[], Mapping[str, Any]] = dict,
 ) -> None:
     """Write a prepared folder atomically, as ``write_prepared``, with any tokenizer of text.
@@ -109,18 +116,26 @@ def write_tokenized(
         splits: maps names of splits to sequences, one by one or many at once.
         sources: see ``write_prepared``.
         log_probabilities: see ``write_prepared``.
+        edits: see ``write_prepared``.
         extra: returns JSON, stored unchanged; called after all sequences are written.
 
     Raises:
         DataError, ValueError: see ``write_prepared``.
     """
-    given = log_probabilities or {}
-    _check_names(splits, given)
+    given = {LOG_PROBABILITIES: log_probabilities or {}, EDITS: edits or {}}
+    for array, of_splits in given.items():
+        _check_names(splits, of_splits, array)
     with new_prepared_folder(folder) as temporary:
         tokenizer.save(temporary)
         size = tokenizer.vocabulary.size
         counts = {
-            name: _write_split(temporary / name, name, sequences, size, given.get(name))
+            name: _write_split(
+                temporary / name,
+                name,
+                sequences,
+                size,
+                {array: of_splits[name] for array, of_splits in given.items() if name in of_splits},
+            )
             for name, sequences in splits.items()
         }
         full_description = {**description, "digest": tokenizer.digest}
@@ -165,13 +180,13 @@ def write_header(
     write_unflushed(folder / HEADER_NAME, header.to_json())
 
 
-def _check_names(splits: Iterable[str], with_probabilities: Iterable[str]) -> None:
+def _check_names(splits: Iterable[str], with_values: Iterable[str], array: StoredArray) -> None:
     for name in splits:
         if not re.match(SPLIT_NAME, name):
             raise ValueError(f"{name!r} is not a valid name of a split; expected letters, digits, '-' and '_'")
-    unknown = sorted(set(with_probabilities) - set(splits))
+    unknown = sorted(set(with_values) - set(splits))
     if unknown:
-        raise ValueError(f"log_probabilities has splits {unknown}, which have no sequences")
+        raise ValueError(f"{array.name} has splits {unknown}, which have no sequences")
 
 
 def require_empty_folder(folder: Path) -> None:
@@ -201,7 +216,11 @@ def source_entry(path: Path, split: str, folder: Path) -> dict[str, str]:
 
 
 def _write_split(
-    folder: Path, name: str, sequences: Iterable[Ids | EncodedLines], size: int, log_probabilities: NDArray[Any] | None
+    folder: Path,
+    name: str,
+    sequences: Iterable[Ids | EncodedLines],
+    size: int,
+    arrays: Mapping[StoredArray, NDArray[Any]],
 ) -> Counts:
     with SequenceWriter(folder, f"split {name!r}", size) as writer:
         for sequence in sequences:
@@ -210,11 +229,10 @@ def _write_split(
             else:
                 writer.add(sequence)
     counts = writer.counts
-    if log_probabilities is not None:
-        if log_probabilities.shape != (counts.sequences,):
-            shape = log_probabilities.shape
-            raise ValueError(f"split {name!r}: {counts.sequences} sequences, but log probabilities of shape {shape}")
-        write_unflushed(folder / LOG_PROBABILITIES.name, log_probabilities.astype(LOG_PROBABILITIES.dtype).tobytes())
+    for array, values in arrays.items():
+        if values.shape != (counts.sequences,):
+            raise ValueError(f"split {name!r}: {counts.sequences} sequences, but {array.name} of shape {values.shape}")
+        write_unflushed(folder / array.name, values.astype(array.dtype).tobytes())
     return counts
 
 

@@ -1,0 +1,1 @@
+"""Recognition: is a string in a formal language, as in FLaRe (Butoi et al. 2025)?"""

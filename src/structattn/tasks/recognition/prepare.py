@@ -1,0 +1,216 @@
+"""Preparation of recognition: strings with labels in splits, as FLaRe draws them or with well-shaped negatives."""
+
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from structattn.support.errors import DataError, UsageError
+from structattn.support.seeds import numpy_generator
+from structattn.support.special_tokens import FIRST_SYMBOL
+from structattn.tasks.formal_languages.language_files.language_file import DEFINITION, parse_language_file
+from structattn.tasks.recognition.adapted import AdaptedLanguage
+from structattn.tasks.recognition.examples import Example, flare_examples
+from structattn.tasks.recognition.hard import Split, hard_examples
+from structattn.tasks.recognition.language import RecognitionLanguage, Shape, String
+from structattn.tasks.recognition.registry import Protocol, find_recognition_language, recognition_language
+from structattn.tasks.recognition.rules import Neighbours
+from structattn.text.folders.header import HEADER_NAME
+from structattn.text.folders.prepared import PreparedFolder
+from structattn.text.folders.writing import require_empty_folder, source_entry, write_prepared
+from structattn.text.tokenization.vocabulary import Vocabulary
+
+KIND: Final = "recognition"
+HELD_OUT: Final = "test-held-out"
+_EDIT_DISTANCE: Final = "test-edit-distance"
+_WITH_EDIT_DISTANCE: Final = ("repeat-01", "dyck-2-3")
+_NUM_EDIT_DISTANCE: Final = 50
+_PROBES: Final = 40
+
+Examples = dict[str, list[Example]]  # split -> its examples
+
+
+@dataclass(frozen=True)
+class RecognitionSizes:
+    """Numbers and greatest lengths of strings; the defaults are those of FLaRe. The least length is 0.
+
+    Args:
+        train: the number of training strings.
+        valid: the number of strings of each of the two validation splits.
+        test: the number of test strings; None: 5,010 in the protocol flare, 20 for each length in the protocol hard.
+        max_length: the greatest length of ``train`` and ``valid``.
+        max_length_long: the greatest length of ``valid-long``.
+        max_length_test: the greatest length of ``test``; None: 500 in the protocol flare, 200 in the protocol hard.
+
+    Raises:
+        UsageError: a number is below 1, or a length is below the one before it.
+    """
+
+    train: int = 10_000
+    valid: int = 1_000
+    test: int | None = None
+    max_length: int = 40
+    max_length_long: int = 80
+    max_length_test: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("train", "valid", "test", "max_length"):
+            if (value := getattr(self, name)) is not None and value < 1:
+                raise UsageError(f"{name} is {value}; expected at least 1")
+        lengths = [self.max_length, self.max_length_long, self.max_length_test or self.max_length_long]
+        if lengths != sorted(lengths):
+            raise UsageError(
+                f"max_length, max_length_long and max_length_test are {lengths}; expected them in increasing order"
+            )
+
+    def longest(self, protocol: Protocol) -> int:
+        """Return the greatest length of ``test``."""
+        default = max({"flare": 500, "hard": 200}[protocol], self.max_length_long)
+        return default if self.max_length_test is None else self.max_length_test
+
+
+def prepare_recognition(
+    folder: Path,
+    name: str,
+    protocol: Protocol = "flare",
+    *,
+    seed: int = 1,
+    test_seed: int = 0,
+    sizes: RecognitionSizes = RecognitionSizes(),
+) -> None:
+    """Draw labelled strings of a language and write a prepared folder.
+
+    ``flare`` draws them as FLaRe does: members and negatives with probability 1/2 each, of all lengths; its splits are
+    not disjoint, but for ``test-held-out``, which has no string of the training and validation splits. ``hard`` draws
+    as many members as negatives of each length, all negatives are well-shaped, and splits are disjoint.
+
+    Args:
+        folder: the prepared folder; must not exist, or be empty.
+        name: a language of FLaRe or of this library, or the path of a file .cfg, .fsa or .regex, whose text the folder
+            will hold.
+        protocol: how strings are drawn.
+        seed: the seed of the training and validation strings.
+        test_seed: the seed of the test strings.
+        sizes: the numbers and lengths of strings.
+
+    Raises:
+        UsageError: no language has that name, or it has no members or negatives of these lengths.
+        DataError: the file defines no language; or the folder is not empty, or cannot be written; then nothing is left
+            on disk.
+    """
+    require_empty_folder(folder)
+    language, file = find_recognition_language(name, protocol)
+    draw = {"flare": _flare_splits, "hard": _hard_splits}[protocol]
+    examples = draw(language, sizes, seed, test_seed)
+    for split in ("train", "valid", "test"):
+        if len({each.is_member for each in examples[split]}) < 2:
+            raise UsageError(
+                f"{language.name}: split {split!r} has no members or no negatives; expected a language with more "
+                "strings of these lengths, or more of them"
+            )
+    write_prepared(
+        folder,
+        kind=KIND,
+        vocabulary=Vocabulary.from_symbols(language.alphabet),
+        tokenizer={"level": "character" if max(map(len, language.alphabet)) == 1 else "word"},
+        splits={split: [np.array(each.string, int) + FIRST_SYMBOL for each in of] for split, of in examples.items()},
+        sources=() if file is None else [source_entry(Path(name), DEFINITION, folder)],
+        edits={split: np.array([each.edits for each in of]) for split, of in examples.items()},
+        extra={
+            "language": language.name,
+            "protocol": protocol,
+            "seed": seed,
+            "test_seed": test_seed,
+            "max_lengths": {
+                "train": sizes.max_length,
+                "valid-long": sizes.max_length_long,
+                "test": sizes.longest(protocol),
+            },
+            **({} if file is None else {DEFINITION: file.text}),
+        },
+    )
+
+
+def _flare_splits(language: RecognitionLanguage, sizes: RecognitionSizes, seed: int, test_seed: int) -> Examples:
+    plan = {
+        "train": (sizes.train, sizes.max_length, seed),
+        "valid": (sizes.valid, sizes.max_length, seed),
+        "valid-long": (sizes.valid, sizes.max_length_long, seed),
+        "test": (5_010 if sizes.test is None else sizes.test, sizes.longest("flare"), test_seed),
+    }
+    examples = {
+        split: flare_examples(language, count, high, numpy_generator(own, KIND, language.name, split))
+        for split, (count, high, own) in plan.items()
+    }
+    seen = {each.string for split in ("train", "valid", "valid-long") for each in examples[split]}
+    generator = numpy_generator(test_seed, KIND, language.name, HELD_OUT)
+    with suppress(UsageError):  # all members up to this length may be training strings, as in repeat-01
+        examples[HELD_OUT] = flare_examples(language, sizes.valid, sizes.max_length, generator, seen)
+    if language.name in _WITH_EDIT_DISTANCE:
+        generator = numpy_generator(test_seed, KIND, language.name, _EDIT_DISTANCE)
+        drawn = flare_examples(language, 4 * _NUM_EDIT_DISTANCE, sizes.longest("flare"), generator)
+        examples[_EDIT_DISTANCE] = [each for each in drawn if not each.is_member][:_NUM_EDIT_DISTANCE]
+    return examples
+
+
+def _hard_splits(language: RecognitionLanguage, sizes: RecognitionSizes, seed: int, test_seed: int) -> Examples:
+    longest = sizes.longest("hard")
+    valid = language.valid_lengths(0, longest)
+    per_length = 20 if sizes.test is None else sizes.test
+    plan = {
+        "train": (_cycled(valid, sizes.max_length, sizes.train // 2), seed),
+        "valid": (_cycled(valid, sizes.max_length, sizes.valid // 2), seed),
+        "valid-long": (_cycled(valid, sizes.max_length_long, sizes.valid // 2), seed),
+        "test": ([length for length in valid for _ in range(per_length // 2)], test_seed),
+    }
+    shares = (
+        (sizes.max_length, {"train": 0.7, "valid": 0.1, "valid-long": 0.1, "test": 0.1}),
+        (sizes.max_length_long, {"valid-long": 0.5, "test": 0.5}),
+        (longest, {"test": 1.0}),
+    )
+    shape = language.has_shape or _found_shape(language, plan["train"][0], test_seed)
+    return {
+        split: hard_examples(
+            language, lengths, Split(split, shares), shape, numpy_generator(own, KIND, language.name, "hard", split)
+        )
+        for split, (lengths, own) in plan.items()
+    }
+
+
+def _found_shape(language: RecognitionLanguage, lengths: list[int], seed: int) -> Shape:
+    """Return the pairs of neighbours of members; or a rule that accepts all strings, if that decides the language."""
+    generator = numpy_generator(seed, KIND, language.name, "neighbours")
+    shape = Neighbours.of(language.sample_each(lengths, generator))
+    everywhere = Split("train", ((max(lengths, default=0), {"train": 1.0}),))
+    some = sorted(lengths)[:: max(1, len(lengths) // _PROBES)]
+    return shape if hard_examples(language, some, everywhere, shape, generator) else _any_string
+
+
+def _any_string(string: String) -> bool:
+    return True
+
+
+def _cycled(valid: list[int], high: int, count: int) -> list[int]:
+    """Return ``count`` lengths up to ``high``, each as often as the others."""
+    chosen = [length for length in valid if length <= high]
+    return [chosen[index % len(chosen)] for index in range(count)] if chosen else []
+
+
+def language_of(prepared: PreparedFolder) -> RecognitionLanguage:
+    """Return the language of a prepared folder, which need not be trusted.
+
+    Raises:
+        DataError: the folder holds data of another kind, or its header names no language.
+        UsageError: no language has the name that the header states.
+    """
+    path, extra = prepared.path / HEADER_NAME, prepared.header.extra
+    if prepared.kind != KIND:
+        raise DataError(prepared.path, f"holds data of kind {prepared.kind!r}; recognition needs {KIND!r}")
+    name, protocol, text = (extra.get(key) for key in ("language", "protocol", DEFINITION))
+    if not isinstance(name, str) or protocol not in ("flare", "hard") or not isinstance(text, str | None):
+        raise DataError(path, f"language, protocol and {DEFINITION} are {name!r:.60}, {protocol!r:.60}, {text!r:.60}")
+    if text is None:
+        return recognition_language(name, protocol)
+    return AdaptedLanguage(parse_language_file(name, text, Path(f"{path} ({name:.60})")).language)

@@ -1,0 +1,187 @@
+"""Recognition as a task: batches, losses, scores, runs."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from structattn.loading.evaluate import evaluate
+from structattn.loading.runs import load
+from structattn.models.recognition import RecognitionHeads
+from structattn.settings.run import resolve_settings
+from structattn.settings.training import LABEL_ONLY, StreamBatches
+from structattn.support.errors import DataError, SettingsError, UsageError
+from structattn.support.special_tokens import FIRST_SYMBOL, PAD
+from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
+from structattn.tasks.model import build_model_for
+from structattn.tasks.recognition.batches import recognition_examples, string_of
+from structattn.tasks.recognition.evaluate import compare
+from structattn.tasks.recognition.examples import MEMBER
+from structattn.tasks.recognition.prepare import RecognitionSizes, language_of, prepare_recognition
+from structattn.tasks.registry import TASKS
+from structattn.text.folders.prepared import open_prepared
+from structattn.training.run_training import train
+
+TRANSFORMER = {"d_model": 8, "d_ff": 16, "num_heads": 2, "layers": 1, "dropout": 0.0}
+STACK = {**TRANSFORMER, "layers": "1.superposition-4"}
+LSTM = {"kind": "lstm", "hidden_size": 6, "embedding_size": 6, "num_layers": 2, "learned_initial_state": True}
+BOTH = {"language_modeling": 0.7, "next_symbols": 0.3}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("data") / "copy"
+    prepare_recognition(path, "marked-copy", sizes=RecognitionSizes(60, 30, 80, 9, 20, 60))
+    return path
+
+
+def settings_of(folder, model=TRANSFORMER, **training):
+    training = {"batches": {"kind": "tokens", "max_tokens": 64}, **training}
+    return resolve_settings({"task": "recognition", "data": str(folder), "model": dict(model), "training": training})
+
+
+def built(folder, settings):
+    prepared = open_prepared(folder)
+    torch.manual_seed(0)
+    model = build_model_for(settings.model, prepared, recognition=settings.training.recognition)
+    return TASKS["recognition"].build(prepared, settings), model.double().eval()
+
+
+@pytest.mark.parametrize("model", [TRANSFORMER, STACK, LSTM])
+@pytest.mark.parametrize("weights", [{}, {"language_modeling": 0.7}, {"next_symbols": 0.3}, BOTH])
+def test_the_loss_is_that_of_each_string_alone(folder, model, weights):
+    """Each term from the outputs of the model on one string without padding, by the formulas of Butoi et al."""
+    task, recognizer = built(folder, settings_of(folder, model, recognition=weights))
+    indices = np.arange(40, 52)
+    language, sequences = language_of(open_prepared(folder)), open_prepared(folder).split("train")
+    edits, total = open_prepared(folder).edits("train"), 0.0
+    for index in indices.tolist():
+        string, member = string_of(sequences, index), edits[index] == MEMBER
+        tokens = torch.tensor([[1, *(FIRST_SYMBOL + symbol for symbol in string)]])
+        label, modeling, following = recognizer.output.split(recognizer(tokens)[0])
+        accepted = torch.sigmoid(label[-1]).item()
+        total -= math.log(accepted if member else 1 - accepted)
+        targets = [*(symbol + 1 for symbol in string), 0]  # class 0 is <eos>
+        if member and "language_modeling" in weights:
+            log_probs = modeling.log_softmax(-1)
+            total -= 0.7 * sum(log_probs[t, c].item() for t, c in enumerate(targets)) / len(targets)
+        if member and "next_symbols" in weights:
+            shares, terms = torch.sigmoid(following), []
+            for t, allowed in enumerate(language.next_symbols(string)):
+                for symbol in range(len(language.alphabet) + 1):
+                    p = shares[t, (symbol + 1) % 4].item()
+                    terms.append(-math.log(p if symbol in allowed else 1 - p))
+            total += 0.3 * sum(terms) / len(terms)
+    batch = task.batch(indices)
+    assert task.loss_sum(recognizer, batch).item() == pytest.approx(total, rel=1e-9)
+    assert task.loss_denominator(batch) == task.num_tokens(batch) == 12
+
+
+def test_only_members_have_targets(folder):
+    task, _ = built(folder, settings_of(folder, recognition=BOTH))
+    batch = task.batch(np.arange(20))
+    for label, targets, allowed in zip(batch.labels, batch.targets, batch.next_symbols, strict=True):
+        assert bool((targets != PAD).any()) == bool(allowed.any()) == bool(label)
+
+
+def test_outputs_and_rows_of_embeddings(folder):
+    _, model = built(folder, settings_of(folder, LSTM, recognition={"language_modeling": 1}))
+    assert isinstance(model.output, RecognitionHeads)
+    assert model.embedding.table.weight.shape == (4, 6)  # <eos> and three symbols
+    hidden = torch.randn(2, 6, dtype=torch.float64)
+    label, modeling, following = model.output.split(model.output(hidden))
+    assert torch.equal(modeling, hidden @ model.embedding.table.weight.mT)
+    assert label.shape == (2,)
+    assert following is None
+    assert model.output.label.bias.item() == 0
+    _, model = built(folder, settings_of(folder))
+    assert len(model.embedding.table.weight) == 4  # <bos> and three symbols
+
+
+def test_gradients_of_recurrent_and_stack_models_reach_all_weights(folder):
+    for model in (STACK, LSTM):
+        task, recognizer = built(folder, settings_of(folder, model, recognition=BOTH))
+        recognizer.train()
+        task.loss_sum(recognizer, task.batch(np.arange(30))).backward()
+        assert all(parameter.grad is not None for parameter in recognizer.parameters())
+
+
+@pytest.fixture(scope="module")
+def run_dir(folder, tmp_path_factory):
+    path = tmp_path_factory.mktemp("runs") / "run"
+    train(settings_of(folder, STACK, recognition=BOTH, max_epochs=2), path)
+    return path
+
+
+def test_a_run(run_dir, folder):
+    scores = evaluate(run_dir, "test", batch_tokens=300)
+    assert scores.num_sequences == scores.num_tokens == 80
+    run, prepared = load(run_dir), open_prepared(folder)
+    sequences, edits = prepared.split("test"), prepared.edits("test")
+    texts = [prepared.tokenizer.decode(sequences[index]) for index in range(len(sequences))]
+    answers = run.predict(texts)
+    right = [(answer.text == "accept") == (each == MEMBER) for answer, each in zip(answers, edits, strict=True)]
+    assert scores.accuracy == np.mean(right)
+    nats = [-answer.log_probability if good else -math.log1p(-math.exp(answer.log_probability))
+            for answer, good in zip(answers, right, strict=True)]  # fmt: skip
+    assert scores.cross_entropy == pytest.approx(np.mean(nats), rel=1e-4)
+    assert scores.recognition == compare(prepared, "test", right)
+    stored = json.loads((run_dir / "scores" / "test.json").read_text())
+    assert stored["recognition"]["groups"]["all"]["all"]["value"] == scores.accuracy
+    assert stored["data"]["language"] == "marked-copy"
+    (layers,) = run.explain(["0#0"])
+    assert layers
+    for refused in (run.score, run.generate):
+        with pytest.raises(UsageError, match="task 'recognition' cannot"):
+            refused(["0#0"])
+
+
+def test_groups_and_rules(folder):
+    prepared = open_prepared(folder)
+    edits, lengths = prepared.edits("test"), prepared.split("test").lengths
+    scores = compare(prepared, "test", [True] * len(edits))
+    counts = {name: each["all"].trials for name, each in scores.groups.items()}
+    assert counts["all"] == len(edits) == scores.rules["shape"]["all"].trials
+    assert counts["members"] == (edits == MEMBER).sum()
+    assert counts["uniform negatives"] == (edits == 0).sum()
+    assert counts["edited negatives"] == (edits > 0).sum()
+    language = language_of(prepared)
+    strings = [string_of(prepared.split("test"), index) for index in range(len(edits))]
+    shaped = [language.has_shape(string) for string in strings]
+    well_shaped = sum(ok and each != MEMBER for ok, each in zip(shaped, edits, strict=True))
+    assert counts.get("well-shaped negatives", 0) == well_shaped
+    assert scores.rules["shape"]["all"].successes == len(edits) - well_shaped
+    assert scores.groups["all"]["10-20"].trials == ((lengths > 9) & (lengths <= 20)).sum()
+    assert [*scores.groups["all"]] == ["all", "0-9", "10-20", "21+"]
+
+
+def test_validation_is_on_the_chosen_split(folder):
+    prepared = open_prepared(folder)
+    for split in ("valid", "valid-long"):
+        task, model = built(folder, settings_of(folder, recognition={"validation": split}))
+        scores = task.validate(model.float(), lambda: None)
+        assert scores.num_sequences == len(prepared.split(split))
+        assert task.valid.edits.tolist() == prepared.edits(split).tolist()
+
+
+def test_errors(folder, tmp_path):
+    prepared = open_prepared(folder)
+    with pytest.raises(SettingsError, match=r"training\.recognition: needs the task 'recognition'"):
+        resolve_settings({"task": "language_modeling", "data": "x", "training": {"recognition": BOTH}})
+    with pytest.raises(SettingsError, match=r"training\.batches\.kind: 'stream'; recognition needs"):
+        recognition_examples(prepared, "train", StreamBatches(kind="stream"), LABEL_ONLY)
+    with pytest.raises(SettingsError, match=r"training\.label_smoothing"):
+        TASKS["recognition"].build(prepared, settings_of(folder, label_smoothing={"epsilon": 0.1}))
+    for model, message in (
+        ({**TRANSFORMER, "tied_embeddings": True}, r"model\.tied_embeddings: recognition ties"),
+        ({"kind": "lstm", "hidden_size": 6}, r"expected model\.embedding_size 6, .* got None"),
+        ({"kind": "masked"}, r"model\.kind: 'masked'; recognition needs"),
+    ):
+        settings = settings_of(folder, model, recognition=BOTH)
+        with pytest.raises(SettingsError, match=message):
+            build_model_for(settings.model, prepared, recognition=settings.training.recognition)
+    prepare_formal_language(tmp_path / "dyck", "dyck", sizes=FormalLanguageSizes(4, 2, 1, (4, 6), (4, 6)))
+    with pytest.raises(DataError, match="holds data of kind 'formal_language'; recognition needs 'recognition'"):
+        TASKS["recognition"].build(open_prepared(tmp_path / "dyck"), settings_of(tmp_path / "dyck"))
