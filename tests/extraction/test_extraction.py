@@ -217,3 +217,16 @@ def test_a_run_without_one_stack_is_refused(run_dirs):
     with pytest.raises(UsageError, match="2 stacks; expected one of the layers 0, 1"):
         stack_reader(open_run(run_dirs["two"]))
     assert isinstance(stack_reader(open_run(run_dirs["two"]), 1), SuperpositionReader)
+
+
+def test_report_links_the_page_of_the_automaton(run_dirs, tmp_path):
+    words = ["extract", str(run_dirs["superposition"]), "-o", str(tmp_path / "automaton"), "--strings", "5"]
+    assert CliRunner().invoke(app, [*words, "--max-length", "3"]).exit_code == 0
+    assert (
+        CliRunner().invoke(app, ["report", str(run_dirs["superposition"]), "-o", str(tmp_path / "report")]).exit_code
+        == 0
+    )
+    page = (tmp_path / "report" / "index.html").read_text()
+    assert "What the stacks have learned" in page
+    assert 'href="../automaton/extract.html"' in page
+    assert "no automaton agrees" in page

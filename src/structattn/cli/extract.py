@@ -46,9 +46,9 @@ def extract(
         structattn extract demo/stack-transformer
         structattn prepare formal-language extract/grammar.cfg -o data/extracted
     """
+    from structattn.extraction.files import extraction_to_json, write_extraction
     from structattn.extraction.pipeline import ExtractionSettings
     from structattn.extraction.pipeline import extract as extracted
-    from structattn.extraction.files import extraction_to_json, write_extraction
 
     settings = ExtractionSettings(layer, strings, tau, max_length=max_length, seed=seed)
     opened = open_one_run(run)

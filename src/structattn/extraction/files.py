@@ -1,5 +1,6 @@
 """The files of an extraction: JSON, a grammar, a drawing and a page."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -13,12 +14,13 @@ from structattn.extraction.page import extraction_page
 from structattn.extraction.pipeline import Extraction
 from structattn.loading.trained_run import TrainedRun
 from structattn.runs.store import write_analysis
+from structattn.settings.published import EXTRACTION
 from structattn.support.files import create_folder, remove_file_unflushed, write_atomically
 from structattn.support.json_files import write_json
 from structattn.tasks.formal_languages.language_files.grammar_file import grammar_text
 
-ANALYSIS = "extraction"
-KIND = "extraction"
+KIND = EXTRACTION
+"""Of the analysis in the run folder, which is also its name."""
 
 
 def write_extraction(run: TrainedRun, extraction: Extraction, folder: Path) -> list[Path]:
@@ -41,7 +43,9 @@ def write_extraction(run: TrainedRun, extraction: Extraction, folder: Path) -> l
         write_atomically(paths["grammar.cfg"], grammar_text(extraction.minimal.grammar))
         write_atomically(paths["automaton.svg"], automaton_svg(extraction.minimal.automaton))
     write_atomically(paths["extract.html"], extraction_page(run, extraction))
-    write_analysis(run.run_dir, ANALYSIS, KIND, {"update": run.update, "scores": scores_of(extraction), **content})
+    page = os.path.relpath(paths["extract.html"], run.run_dir)
+    analysis = {"update": run.update, "page": page, "scores": scores_of(extraction), **content}
+    write_analysis(run.run_dir, EXTRACTION, KIND, analysis)
     return list(paths.values())
 
 

@@ -11,10 +11,12 @@ from structattn.extraction.observations import Replacement
 from structattn.extraction.stacks import Observation, StackReader
 from structattn.support.shapes import Float, Int
 
-SILHOUETTE = 0.6
+GRANULARITIES = ((1.0, 1), (0.8, 4), (0.6, 4), (0.2, 2), (0.2, 3), (0.2, 4))
+"""Silhouettes above which a cluster is split, and the most letters of a symbol, from few letters to many."""
+LOWEST = -12.0
+"""Log-weights are clipped here for clusters, so that what is hardly possible does not decide; means are not."""
 MIN_DISTANCE = 1.0
 """Nats by which some log-weight must differ between the centres of two clusters."""
-MAX_LETTERS = 4  # of a symbol
 MAX_POINTS = 400  # of which a silhouette is computed
 SAME_VECTOR = 0.15
 Points = Float[np.ndarray, "points weights"]
@@ -26,12 +28,14 @@ class Letters:
 
     Args:
         of_symbol: id of a symbol, ``<bos>`` included -> its letters.
-        features: the mean features of each letter.
+        centres: the mean features of each letter, clipped.
+        features: the same, not clipped.
         values: the mean outputs of the projection that say what is pushed.
         vectors: the class of the pushed vector of each letter: those whose means are close share one.
     """
 
     of_symbol: Mapping[int, tuple[int, ...]]
+    centres: Float[np.ndarray, "letters weights"]
     features: Float[np.ndarray, "letters weights"]
     values: Float[np.ndarray, "letters vector"]
     vectors: tuple[int, ...]
@@ -49,15 +53,15 @@ class Letters:
         """Return the nearest letter of the symbol at each step; for a symbol without letters, that of any symbol."""
         everything = tuple(range(len(self.features)))
         found = []
-        for symbol, point in zip(ids.tolist(), features, strict=True):
+        for symbol, point in zip(ids.tolist(), features.clip(LOWEST), strict=True):
             letters = self.of_symbol.get(symbol, everything)
-            distances = ((self.features[list(letters)] - point) ** 2).sum(1)
+            distances = ((self.centres[list(letters)] - point) ** 2).sum(1)
             found.append(letters[int(distances.argmin())])
         return found
 
     def read_batch(self, ids: Tensor, features: Tensor) -> Int[Tensor, "batch time"]:
         """Return the letters of a batch, as ``read`` does; <pad> gets any letter."""
-        distances = torch.cdist(features.double().cpu(), torch.from_numpy(self.features)[None])
+        distances = torch.cdist(features.double().cpu().clamp(LOWEST), torch.from_numpy(self.centres)[None])
         for symbol, letters in self.of_symbol.items():
             others = [each for each in range(len(self.features)) if each not in letters]
             here = (ids.cpu() == symbol)[..., None].expand(-1, -1, len(others))
@@ -70,31 +74,36 @@ class Letters:
         return np.stack([self.values[vectors == each].mean(0) for each in self.vectors])
 
 
-def find_letters(reader: StackReader, observations: Sequence[Observation], silhouette: float = SILHOUETTE) -> Letters:
+def find_letters(
+    reader: StackReader, observations: Sequence[Observation], silhouette: float = 0.6, most: int = 4
+) -> Letters:
     """Cluster the steps on each symbol: a cluster is split in two where the split has a silhouette above a limit.
 
     Args:
         reader: of the stack.
         observations: of the strings.
         silhouette: the limit, from 0 to 1; a lower one gives more letters.
+        most: the maximal number of letters of a symbol.
     """
     ids = np.concatenate([each.ids for each in observations])
     features = np.concatenate([each.features for each in observations])
     values = np.concatenate([each.values for each in observations])
+    clipped = features.clip(LOWEST)
     of_symbol: dict[int, tuple[int, ...]] = {}
     members: list[np.ndarray] = []
     for symbol in np.unique(ids).tolist():
-        clusters = _clusters(features, np.flatnonzero(ids == symbol), silhouette)
+        clusters = _clusters(clipped, np.flatnonzero(ids == symbol), silhouette, most)
         of_symbol[symbol] = tuple(range(len(members), len(members) + len(clusters)))
         members += clusters
     means = np.stack([values[each].mean(0) for each in members])
     pushed = np.stack([reader.pushed(torch.from_numpy(values[each])).mean(0).numpy() for each in members])
-    return Letters(of_symbol, np.stack([features[each].mean(0) for each in members]), means, _close(pushed))
+    centres, unclipped = (np.stack([points[each].mean(0) for each in members]) for points in (clipped, features))
+    return Letters(of_symbol, centres, unclipped, means, _close(pushed))
 
 
-def _clusters(features: Points, members: np.ndarray, limit: float) -> list[np.ndarray]:
+def _clusters(features: Points, members: np.ndarray, limit: float, most: int) -> list[np.ndarray]:
     clusters = [members]
-    while len(clusters) < MAX_LETTERS:
+    while len(clusters) < most:
         splits = [(*_split(features[each]), index) for index, each in enumerate(clusters)]
         best, side, index = max(splits, key=lambda split: split[0])
         if best <= limit:

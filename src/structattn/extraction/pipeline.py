@@ -18,7 +18,7 @@ from structattn.extraction.automaton import PushdownAutomaton
 from structattn.extraction.causal import only_extracted
 from structattn.extraction.comparison import Comparison, PrefixPair, compare, prefix_pairs
 from structattn.extraction.configurations import Simulator
-from structattn.extraction.letters import SILHOUETTE, Letters, ambiguous_share, find_letters, mean_weights
+from structattn.extraction.letters import GRANULARITIES, Letters, ambiguous_share, find_letters, mean_weights
 from structattn.extraction.minimization import Minimal, minimized
 from structattn.extraction.next_symbols import Recognizer
 from structattn.extraction.observations import String, cross_entropy, observe
@@ -35,7 +35,6 @@ from structattn.tasks.formal_languages.grammar import Grammar
 from structattn.tasks.formal_languages.language_files.language_file import prepared_language
 from structattn.tasks.language_modeling.prompts import TextEncoder
 
-SILHOUETTES = (1.0, 0.8, SILHOUETTE, 0.4, 0.2)  # from one letter for each symbol to many
 VALIDATION = 150  # strings whose cross-entropy is compared
 SHORT_PREFIXES = 3_000  # that the model reads in one pass
 
@@ -189,8 +188,8 @@ def _letters(
 ) -> tuple[Letters, float, float]:
     """Return the fewest letters that can replace the weights, or the most; cross-entropies with and without them."""
     of_model = cross_entropy(run, reader, valid)
-    for silhouette in SILHOUETTES:
-        letters = find_letters(reader, observed, silhouette)
+    for granularity in GRANULARITIES:
+        letters = find_letters(reader, observed, *granularity)
         of_means = cross_entropy(run, reader, valid, mean_weights(reader, letters))
         if of_means - of_model < Checks.MAX_OF_LETTERS:
             break

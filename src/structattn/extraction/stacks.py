@@ -17,8 +17,6 @@ from structattn.operators import StackAction, nondeterministic_stack_best_run
 from structattn.support.errors import UsageError
 from structattn.support.shapes import Float, Int
 
-LOWEST = -12.0
-"""Log-weights, relative to the largest of their step, are clipped here: lower ones have no effect."""
 _ACTIONS: tuple[Action, ...] = ("push", "replace", "pop")
 FORBIDDEN = -1e4
 
@@ -46,7 +44,7 @@ class StackReader(Protocol):
         """The numbers of log-weights and of outputs that say what is pushed."""
 
     def features(self, output: Float[Tensor, "batch time outputs"]) -> Float[Tensor, "batch time weights"]:
-        """Return the log-weights of all transitions, relative to the largest of each step, clipped at ``LOWEST``."""
+        """Return the log-weights of all transitions, relative to the largest of each step."""
 
     def weights(self, features: Float[Tensor, "*batch weights"]) -> Float[Tensor, "*batch weights"]:
         """Return the outputs of the projection that have these features."""
@@ -86,7 +84,7 @@ class NondeterministicReader:
     def features(self, output: Tensor) -> Tensor:
         """See ``StackReader``."""
         logits = output[..., : self.sizes[0]] + self._offset()
-        return (logits - logits.amax(-1, keepdim=True)).clamp(min=LOWEST)
+        return logits - logits.amax(-1, keepdim=True)
 
     def weights(self, features: Tensor) -> Tensor:
         """See ``StackReader``."""
@@ -140,7 +138,7 @@ class SuperpositionReader:
     def features(self, output: Tensor) -> Tensor:
         """See ``StackReader``."""
         logits = output[..., : self.sizes[0]]
-        return (logits - logits.amax(-1, keepdim=True)).clamp(min=LOWEST)
+        return logits - logits.amax(-1, keepdim=True)
 
     def weights(self, features: Tensor) -> Tensor:
         """See ``StackReader``."""
