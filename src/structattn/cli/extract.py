@@ -21,7 +21,10 @@ def extract(
     layer: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="Layer of the stack, from 0.  [default: the only one]")
     ] = None,
-    strings: Annotated[int, typer.Option(min=1, metavar="N", help="Number of strings that the model samples.")] = 400,
+    strings: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Number of strings that the model samples.  [default: by their length]"),
+    ] = None,
     tau: Annotated[
         float | None,
         typer.Option(

@@ -98,7 +98,9 @@ def _agreement_note(extraction: Extraction) -> str:
 
 def _facts(run: TrainedRun, extraction: Extraction) -> list[tuple[str, str]]:
     threshold, symbols = extraction.threshold, run.prepared.vocabulary.symbols
-    separates = "separates" if threshold.separates else "does not separate: the threshold is a convention"
+    separates = (
+        "separates" if threshold.separates else "does not separate: of several, where model and automaton agree most"
+    )
     letters = ", ".join(f"{symbols[symbol]} {len(of)}" for symbol, of in extraction.letters.of_symbol.items())
     return [
         ("runs", "the best run of each prefix, which is what the model read there"),

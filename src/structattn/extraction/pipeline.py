@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 
@@ -15,28 +14,32 @@ from structattn.extraction.agreement import (
     forbidden_mass,
 )
 from structattn.extraction.automaton import PushdownAutomaton
-from structattn.extraction.causal import only_extracted
 from structattn.extraction.comparison import Comparison, PrefixPair, compare, prefix_pairs
 from structattn.extraction.configurations import Simulator
-from structattn.extraction.letters import GRANULARITIES, Letters, ambiguous_share, find_letters, mean_weights
+from structattn.extraction.letters import Letters, ambiguous_share
 from structattn.extraction.minimization import Minimal, minimized
 from structattn.extraction.next_symbols import Recognizer
-from structattn.extraction.observations import String, cross_entropy, observe
-from structattn.extraction.stacks import Observation, StackReader, stack_reader
-from structattn.extraction.threshold import Threshold, find_threshold
+from structattn.extraction.observations import observe
+from structattn.extraction.reading import (
+    MIN_COUNT,
+    SHORT_PREFIXES,
+    CausalCheck,
+    Strings,
+    Subject,
+    best_reading,
+    sampled_strings,
+    short_strings,
+    validation_strings,
+)
+from structattn.extraction.stacks import Observation, stack_reader
+from structattn.extraction.threshold import THRESHOLDS, Threshold, find_threshold
 from structattn.extraction.to_grammar import EmptyLanguageError, TooManyRulesError
-from structattn.extraction.transitions import Evidence, allowed_steps, automaton_of, first_steps
-from structattn.extraction.verdict import Checks, Verdict, verdict_of
+from structattn.extraction.transitions import automaton_of
+from structattn.extraction.verdict import Verdict, verdict_of
 from structattn.loading.trained_run import TrainedRun
-from structattn.support.errors import DataError
-from structattn.support.special_tokens import EOS_CLASS, FIRST_SYMBOL, id_of
 from structattn.tasks.formal_languages.context_free import ContextFreeLanguage
 from structattn.tasks.formal_languages.grammar import Grammar
 from structattn.tasks.formal_languages.language_files.language_file import prepared_language
-from structattn.tasks.language_modeling.prompts import TextEncoder
-
-VALIDATION = 150  # strings whose cross-entropy is compared
-SHORT_PREFIXES = 3_000  # that the model reads in one pass
 
 
 @dataclass(frozen=True)
@@ -45,41 +48,19 @@ class ExtractionSettings:
 
     Args:
         layer: of the stack, from 0; None: the only one.
-        strings: the number of strings sampled from the model.
+        strings: the number of strings sampled from the model; None: as many as have 10,000 symbols, from 100 to 1,000.
         threshold: τ; None: found in the probabilities.
-        min_share: the share of the sampled strings in which a transition must be seen.
         max_length: of the strings that are compared exhaustively.
         short_length: where the threshold separates, all strings of the model of at most this length are read, too.
         seed: of the samples.
     """
 
     layer: int | None = None
-    strings: int = 400
+    strings: int | None = None
     threshold: float | None = None
-    min_share: float = 0.005
     max_length: int = 12
     short_length: int = 8
     seed: int = 0
-
-
-@dataclass(frozen=True)
-class CausalCheck:
-    """Cross-entropies on validation strings, in nats per token.
-
-    Args:
-        model: of the model.
-        letters: with the weights of the stack replaced by the means of their letters.
-        extracted: with the extracted transitions alone.
-    """
-
-    model: float
-    letters: float
-    extracted: float
-
-    @property
-    def difference(self) -> float:
-        """What the model loses with the extracted transitions."""
-        return self.extracted - self.model
 
 
 @dataclass(frozen=True)
@@ -129,118 +110,42 @@ def extract(run: TrainedRun, settings: ExtractionSettings = ExtractionSettings()
     Cost: for each string of n symbols that of n forward passes of the stack; a minute for strings of 80 symbols.
     """
     reader = stack_reader(run, settings.layer)
-    valid = _validation(run)
+    valid = validation_strings(run)
     observed = observe(run, reader, valid, what="validation strings")
     threshold = find_threshold(observed)
     if settings.threshold is not None:
         threshold = replace(threshold, value=settings.threshold)
     modelled = Modelled(run.prepared.vocabulary.symbols, math.log(threshold.value))
-    letters, of_means, of_model = _letters(run, reader, valid, observed)
-    sampled = _accepted(observe(run, reader, _samples(run, settings), with_runs=True, what="samples"), modelled)
-    accepted = _short_strings(run, reader, modelled, settings) if threshold.separates else []
-    short = observe(run, reader, accepted, with_runs=True, what="short strings")
-    evidence = _evidence(letters, sampled, max(1, round(settings.min_share * len(sampled)))).joined(
-        _evidence(letters, short, 1)
+    subject = Subject(run, reader, valid, observed)
+    strings = Strings(
+        sampled=sampled_strings(subject, modelled, settings.strings, settings.seed),
+        short=short_strings(subject, modelled, settings.short_length) if threshold.separates else [],
+        least=1 if threshold.separates else MIN_COUNT,
     )
-    automaton = automaton_of(evidence, letters, modelled.symbols)
-    minimal = _minimal(automaton)
-    steps = allowed_steps(evidence) | first_steps((letters.read(x.ids, x.features), x.runs or ()) for x in sampled)
-    causal = CausalCheck(of_model, of_means, cross_entropy(run, reader, valid, only_extracted(reader, letters, steps)))
-    truth = true_grammar(run)
-    checks = Checks(causal.letters - of_model, causal.difference, threshold)
+    reading = best_reading(subject, strings)
+    automaton = automaton_of(reading.evidence, reading.letters, modelled.symbols)
+    minimal, truth = _minimal(automaton), true_grammar(run)
     extraction = Extraction(
-        verdict_of(checks, None, None, has_truth=truth is not None),
-        threshold,
-        letters,
-        ambiguous_share(letters, observed),
-        (len(sampled), len(short)),
-        automaton,
-        minimal,
-        causal,
-        None,
-        None,
-        None,
-        None,
+        verdict=verdict_of(reading.causal.checks(threshold), None, None, has_truth=truth is not None),
+        threshold=threshold,
+        letters=reading.letters,
+        ambiguous=ambiguous_share(reading.letters, observed),
+        num_strings=(len(strings.sampled), len(strings.short)),
+        automaton=automaton,
+        minimal=minimal,
+        causal=reading.causal,
+        trained=None,
+        short=None,
+        forbidden_mass=None,
+        comparison=None,
     )
-    return (
-        extraction
-        if minimal is None
-        else _compared(run, reader, extraction, minimal, observed, modelled, truth, settings)
-    )
+    return extraction if minimal is None else _compared(subject, extraction, minimal, modelled, truth, settings)
 
 
 def true_grammar(run: TrainedRun) -> Grammar | None:
     """Return the grammar of the language of a run's data; None if its language has none."""
     language = prepared_language(run.prepared)
     return language.grammar if isinstance(language, ContextFreeLanguage) else None
-
-
-def _validation(run: TrainedRun) -> list[String]:
-    split = run.prepared.split("valid")
-    if not len(split):
-        raise DataError(run.prepared.path / "valid", "has no strings; expected some")
-    chosen = np.linspace(0, len(split) - 1, min(VALIDATION, len(split))).astype(int)
-    return [np.asarray(split[index]) for index in chosen.tolist()]
-
-
-def _letters(
-    run: TrainedRun, reader: StackReader, valid: Sequence[String], observed: Sequence[Observation]
-) -> tuple[Letters, float, float]:
-    """Return the fewest letters that can replace the weights, or the most; cross-entropies with and without them."""
-    of_model = cross_entropy(run, reader, valid)
-    for granularity in GRANULARITIES:
-        letters = find_letters(reader, observed, *granularity)
-        of_means = cross_entropy(run, reader, valid, mean_weights(reader, letters))
-        if of_means - of_model < Checks.MAX_OF_LETTERS:
-            break
-    return letters, of_means, of_model
-
-
-def _samples(run: TrainedRun, settings: ExtractionSettings) -> list[String]:
-    generated = run.generate(n=settings.strings, seed=settings.seed)[0]
-    encoder = TextEncoder(run)
-    texts = [each.text for each in generated if each.finished]
-    return [np.array(encoder.encode(text, Path("samples"), n).ids[1:], dtype=np.int64) for n, text in enumerate(texts)]
-
-
-def _accepted(observations: Sequence[Observation], modelled: Modelled) -> list[Observation]:
-    """Return the strings whose symbols and ends all have probabilities above the threshold."""
-    return [each for each in observations if _lowest(each) > modelled.log_threshold]
-
-
-def _lowest(observation: Observation) -> float:
-    classes = np.append(observation.ids[1:] - id_of(0), EOS_CLASS)
-    return float(np.take_along_axis(observation.log_probabilities, classes[:, None], 1).min())
-
-
-def _short_strings(
-    run: TrainedRun, reader: StackReader, modelled: Modelled, settings: ExtractionSettings
-) -> list[String]:
-    """Return all strings of the model of at most ``short_length`` symbols, or fewer where they have many prefixes."""
-    alphabet = range(FIRST_SYMBOL, len(modelled.symbols))
-    layer: list[String] = [np.zeros(0, dtype=np.int64)]
-    found, total = list[String](), 0
-    for length in range(settings.short_length + 1):
-        total += len(layer)
-        if not layer or total > SHORT_PREFIXES:
-            break
-        longer: list[String] = []
-        for string, each in zip(layer, observe(run, reader, layer, what=f"prefixes of length {length}"), strict=True):
-            row = each.log_probabilities[-1]
-            if row[EOS_CLASS] > modelled.log_threshold:
-                found.append(string)
-            longer += [
-                np.append(string, symbol) for symbol in alphabet if row[symbol - id_of(0)] > modelled.log_threshold
-            ]
-        layer = longer
-    return found
-
-
-def _evidence(letters: Letters, observations: Sequence[Observation], count: int) -> Evidence:
-    evidence = Evidence()
-    for each in observations:
-        evidence.add(letters.read(each.ids, each.features), each.runs or (), letters.vectors)
-    return evidence.at_least(count)
 
 
 def _minimal(automaton: PushdownAutomaton) -> Minimal | None:
@@ -251,16 +156,17 @@ def _minimal(automaton: PushdownAutomaton) -> Minimal | None:
 
 
 def _compared(
-    run: TrainedRun,
-    reader: StackReader,
+    subject: Subject,
     extraction: Extraction,
     minimal: Minimal,
-    observed: Sequence[Observation],
     modelled: Modelled,
     truth: Grammar | None,
     settings: ExtractionSettings,
 ) -> Extraction:
     extracted, true = Simulator(minimal.automaton), None if truth is None else Recognizer(truth)
+    observed, threshold = subject.observed, extraction.threshold
+    if settings.threshold is None and not threshold.separates:
+        threshold, modelled = _agreeing(observed, modelled, extracted, threshold)
     trained = agreement_on_strings(observed, modelled, extracted, true)
     mass = forbidden_mass(observed, modelled, extracted)
     comparison = short = None
@@ -271,11 +177,11 @@ def _compared(
             for layer in prefix_pairs(extracted, true, truth.alphabet, settings.max_length, SHORT_PREFIXES)
             for each in layer
         ]
-        short = agreement_on_prefixes(pairs, _after(run, reader, pairs, modelled), modelled)
-    causal = extraction.causal
-    checks = Checks(causal.letters - causal.model, causal.difference, extraction.threshold)
+        short = agreement_on_prefixes(pairs, _after(subject, pairs, modelled), modelled)
+    checks = extraction.causal.checks(threshold)
     return replace(
         extraction,
+        threshold=threshold,
         verdict=verdict_of(checks, trained.extracted_model.value, comparison, has_truth=truth is not None),
         trained=trained,
         short=short,
@@ -284,8 +190,18 @@ def _compared(
     )
 
 
-def _after(run: TrainedRun, reader: StackReader, pairs: Sequence[PrefixPair], modelled: Modelled) -> list[np.ndarray]:
+def _agreeing(
+    observed: Sequence[Observation], modelled: Modelled, extracted: Simulator, threshold: Threshold
+) -> tuple[Threshold, Modelled]:
+    """Return the threshold, of some that no gap rules out, at which model and extracted grammar agree most."""
+    candidates = [Modelled(modelled.symbols, math.log(value)) for value in THRESHOLDS]
+    shares = [agreement_on_strings(observed, each, extracted, None).extracted_model.value for each in candidates]
+    best = int(np.argmax(shares))
+    return replace(threshold, value=float(THRESHOLDS[best])), candidates[best]
+
+
+def _after(subject: Subject, pairs: Sequence[PrefixPair], modelled: Modelled) -> list[np.ndarray]:
     """Return the model's log-probabilities after each prefix."""
     ids = {symbol: index for index, symbol in enumerate(modelled.symbols)}
     strings = [np.array([ids[symbol] for symbol in each.string], dtype=np.int64) for each in pairs]
-    return [each.log_probabilities[-1] for each in observe(run, reader, strings, what="short prefixes")]
+    return [each.log_probabilities[-1] for each in observe(subject.run, subject.reader, strings, what="short prefixes")]

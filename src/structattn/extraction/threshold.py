@@ -11,6 +11,9 @@ LOW, HIGH = 1e-5, 0.2
 MIN_FACTOR = 5.0
 """Of a gap that separates."""
 FALLBACK = 0.01
+"""Of probabilities of sampled symbols, where no gap separates."""
+THRESHOLDS = tuple(float(value) for value in np.geomspace(0.001, 0.1, 9))
+"""Those that are tried, where no gap separates, for the one at which model and automaton agree most."""
 
 
 @dataclass(frozen=True)

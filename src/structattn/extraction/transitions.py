@@ -57,7 +57,8 @@ class Evidence:
             transitions.update(seen)
             if ends and index == len(runs) - 1:
                 finals.add(final)
-        for part, new in zip(self._parts(), (starts, transitions, finals), strict=True):
+        found: tuple[set[Any], set[Any], set[Any]] = starts, transitions, finals
+        for part, new in zip(self._parts(), found, strict=True):
             for each in new:
                 part[each] = part.get(each, 0) + 1
 

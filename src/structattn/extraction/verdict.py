@@ -23,7 +23,7 @@ class Checks:
     of_transitions: float
     threshold: Threshold
 
-    MAX_OF_LETTERS: ClassVar[float] = 0.005
+    MAX_OF_LETTERS: ClassVar[float] = 0.01
     MAX_OF_TRANSITIONS: ClassVar[float] = 0.02
 
 

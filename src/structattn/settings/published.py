@@ -54,8 +54,8 @@ CONTRASTIVE, CHUNKING, PARSING, NEIGHBOURS, BLIMP, EXTRACTION = ANALYSES = (
 """Replace the name of a split: accuracy on contrastive pairs by type of error, contrastive.TYPE; scores of
 `structattn evaluate --suite chunking`, chunking.f1, or chunking.syntactic_f1 of one of two streams; of `--suite trees`,
 parsing.f1; of `structattn inspect --tags`, neighbours.source_agreement; of `evaluate --suite blimp`, accuracy on all
-pairs, blimp.all, or on those of a field, phenomenon or paradigm; and of `structattn extract`, extraction.exact, the share
-of runs with an exact automaton."""
+pairs, blimp.all, or on those of a field, phenomenon or paradigm; and of `structattn extract`, extraction.exact, the
+share of runs with an exact automaton."""
 
 CellPattern = dict[str, str | tuple[str, ...]]
 
