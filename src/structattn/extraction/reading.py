@@ -22,6 +22,7 @@ from structattn.tasks.language_modeling.prompts import TextEncoder
 
 VALIDATION = 150  # strings whose cross-entropy is compared
 SAMPLED_SYMBOLS = 10_000
+TEMPERATURE = 1.5
 MIN_COUNT = 2  # strings that must show a transition, where no threshold rejects wrong samples for certain
 SHORT_PREFIXES = 3_000  # that the model reads in one pass
 
@@ -164,7 +165,10 @@ def sampled_strings(subject: Subject, modelled: Modelled, count: int | None, see
 
 
 def _samples(run: TrainedRun, count: int, seed: int) -> list[String]:
-    generated = run.generate(n=count, seed=seed)[0]
+    """Sample strings, a half of them at a higher temperature, which shows more of what is rare."""
+    generated = run.generate(n=count - count // 2, seed=seed)[0]
+    if count > 1:
+        generated += run.generate(n=count // 2, seed=seed, temperature=TEMPERATURE)[0]
     encoder = TextEncoder(run)
     texts = [each.text for each in generated if each.finished]
     return [np.array(encoder.encode(text, Path("samples"), n).ids[1:], dtype=np.int64) for n, text in enumerate(texts)]
