@@ -12,8 +12,8 @@ SOURCE = Path(__file__).resolve().parents[2] / "src"
 # From the lowest to the highest: a part imports the parts before it, but for those in WITHOUT.
 LAYERS = (
     *("support", "operators", "settings", "attention", "models", "decoding", "builders", "fast", "acceleration"),
-    *("huggingface", "text", "metrics", "runs", "report", "tasks", "loading", "training", "explorer", "interop"),
-    *("sweeps", "cli", "__main__"),
+    *("huggingface", "text", "metrics", "runs", "report", "tasks", "loading", "training", "explorer", "extraction"),
+    *("interop", "sweeps", "cli", "__main__"),
 )
 NESTED = {"models.builders": "builders", "interop.huggingface": "huggingface"}  # parts inside of other packages
 WITHOUT = {

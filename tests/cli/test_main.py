@@ -20,7 +20,7 @@ from structattn.cli.options import overrides_of
 from structattn.support.errors import Interrupted, SettingsError, StructattnError, UsageError
 
 COMMANDS = (["demo"], ["prepare"], ["train"], ["sweep"], ["inspect"], ["evaluate"], ["generate"], ["translate"],
-            ["score"], ["predict"], ["compare"], ["explore"], ["report"], ["log"], ["export"], ["list"],
+            ["score"], ["predict"], ["compare"], ["explore"], ["extract"], ["report"], ["log"], ["export"], ["list"],
             ["doctor"])  # fmt: skip
 KINDS = ("formal-language", "transduction", "recognition", "transformation", "text", "parallel", "trees")
 HELPS = (*COMMANDS, *(["prepare", kind] for kind in KINDS))

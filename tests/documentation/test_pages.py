@@ -31,6 +31,10 @@ SMALLER = {
     },
     "training.md": {"max_updates=20": "max_updates=3", "max_updates=40": "max_updates=6"},
     "python.md": {"training.max_updates=200": "training.max_updates=2"},
+    "extraction.md": {
+        "max_updates: 1500": "max_updates: 2",
+        "prepare formal-language extracted/grammar.cfg": "prepare formal-language either.cfg",
+    },
     "suites.md": {"training.max_updates=2000": "training.max_updates=2"},
 }
 WORDS = [

@@ -57,7 +57,8 @@ def test_the_stack_at_each_step(opened, recorded, kind):
     slider = page.get_by_role("slider", name="Step")
     for step in range(len(record.tokens)):
         assert slider.input_value() == str(step + 1)
-        for action, value in zip(page.locator("[data-action]").all(), record.actions[step], strict=True):
+        actions = record.actions if record.prefix_actions is None else record.prefix_actions
+        for action, value in zip(page.locator("[data-action]").all(), actions[step], strict=True):
             assert number(action) == np.float32(value)
         assert number(page.locator("[data-name=height]")) == np.float32(record.contents.height[step])
         expected = record.contents.at_least[step].astype(np.float32)
@@ -74,7 +75,7 @@ def test_the_stack_at_each_step(opened, recorded, kind):
 def test_the_most_probable_run_is_traced(opened, recorded):
     found = recorded("formal language")
     (record,) = (each for each in found.examples[0].records if each.best_run is not None)
-    page = opened([found], "view=stack&token=1")
+    page = opened([found], "view=stack&token=1&runs=whole")
     height = 1
     for action, state, symbol in record.best_run.tolist():
         height += {0: 1, 1: 0, 2: -1}[action]
@@ -83,6 +84,18 @@ def test_the_most_probable_run_is_traced(opened, recorded):
         expect(trace.locator(".cell .symbol").first).to_have_text(str(symbol))
         assert f"state {state}" in trace.inner_text()
         page.get_by_role("slider", name="Step").press("ArrowRight")
+
+
+def test_the_top_of_each_prefix_is_named(opened, recorded):
+    found = recorded("formal language")
+    (record,) = (each for each in found.examples[0].records if each.prefix_tops is not None)
+    page = opened([found], "view=stack&token=1")
+    for state, symbol in record.prefix_tops.tolist():
+        assert page.locator("[data-name=state]").inner_text() == str(state)
+        assert page.locator("[data-name=symbol]").inner_text() == str(symbol)
+        page.get_by_role("slider", name="Step").press("ArrowRight")
+    page.get_by_role("combobox", name="Runs").select_option("whole")
+    expect(page.get_by_role("group", name="Most probable run")).to_have_count(1)
 
 
 def test_surprisals_stand_under_their_tokens(opened, recorded):

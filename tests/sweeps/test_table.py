@@ -91,6 +91,7 @@ def test_a_row_has_every_score_that_recipes_can_use(sweep, tmp_path, write_log):
         ("analyses/contrastive-lingeval97.json", pairs),
         ("analyses/chunking.json", {"streams": [{"stream": None, "scores": TAGGING}]}),
         ("analyses/parsing-test.json", PARSING),
+        ("analyses/extraction.json", {"scores": {"exact": 1.0}}),
         ("analyses/blimp.json", {"overall": PAIRS, "fields": {}, "phenomena": {"binding": PAIRS}, "paradigms": {}}),
         ("analyses/neighbours-source.json", {"side": "source", "streams": [{"stream": "semantic", "value": 0.5}]}),
     ):
@@ -104,6 +105,7 @@ def test_a_row_has_every_score_that_recipes_can_use(sweep, tmp_path, write_log):
     assert row.splits["parsing"] == {**brackets, "unlabelled_f1": 0.3, "malformed": 0.0, "right_branching_f1": 0.3}
     assert row.splits["neighbours"] == {"source_semantic_agreement": 0.5}
     assert row.splits["blimp"] == {"all": 0.75, "binding": 0.75}
+    assert row.splits["extraction"] == {"exact": 1.0}
 
 
 def test_scores_of_transformations_are_those_of_all_pairs(sweep, tmp_path, write_log):

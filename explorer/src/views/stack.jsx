@@ -102,6 +102,38 @@ function Cells({ cells, keys, record }) {
   );
 }
 
+// The runs that are shown: those up to each step, which its reading depends on, or those of the whole example.
+const RUNS = { prefix: "up to each step, as the model read it", whole: "of the whole example" };
+
+const runsOf = (record, state) => (record.prefix_actions && state?.runs !== "whole" ? "prefix" : "whole");
+
+// The arrays of a nondeterministic stack, with the actions of the chosen runs.
+const chosen = (arrays, runs) => (runs === "prefix" ? { ...arrays, actions: arrays.prefix_actions, best_run: undefined } : arrays);
+
+function RunsChoice({ runs, update }) {
+  return (
+    <div class="row options">
+      <label>
+        Runs{" "}
+        <select value={runs} onChange={(event) => update({ runs: event.currentTarget.value })}>
+          {Object.entries(RUNS).map(([value, label]) => <option value={value}>{label}</option>)}
+        </select>
+      </label>
+    </div>
+  );
+}
+
+function PrefixTop({ tops, step }) {
+  const [state, symbol] = tops.subarray(2 * step, 2 * step + 2);
+  return (
+    <div role="group" aria-label="Most probable top">
+      <h3>Most probable top</h3>
+      <p>state <span data-name="state">{state}</span>, symbol <span data-name="symbol">{symbol}</span></p>
+      <p class="muted small">Of the runs up to this step.</p>
+    </div>
+  );
+}
+
 function Trace({ run, step, queries, names }) {
   const stack = traceOf(run, step);
   const [action, state] = run.subarray(3 * step, 3 * step + 2);
@@ -140,7 +172,9 @@ function Actions({ names, arrays: { actions, best_run: run, height }, step }) {
   );
 }
 
-function Stack({ example, record, arrays, place, announce }) {
+function Stack({ example, record, arrays: all, place, announce, state, update }) {
+  const runs = runsOf(record, state);
+  const arrays = chosen(all, runs);
   const [queries, keys] = [queriesOf(example, record), keysOf(example, record)];
   const names = record.action_names ?? [];
   const step = place.row;
@@ -161,6 +195,7 @@ function Stack({ example, record, arrays, place, announce }) {
   }, [step, column]);
   return (
     <>
+      {record.prefix_actions && <RunsChoice runs={runs} update={update} />}
       <div ref={box} class="wide-box">
         <div class="scroll" ref={scroll} tabIndex={queries.length * column > size.width ? 0 : undefined} role="group" aria-label="Actions over time">
           <Timeline {...{ queries, names, arrays, column, step, select }} />
@@ -183,6 +218,7 @@ function Stack({ example, record, arrays, place, announce }) {
             </p>
           </div>
         )}
+        {runs === "prefix" && <PrefixTop tops={arrays.prefix_tops} step={step} />}
         {arrays.best_run && <Trace run={arrays.best_run} step={step} queries={queries} names={names} />}
       </div>
     </>
@@ -193,7 +229,7 @@ export const stack = {
   id: "stack",
   label: "Stack",
   accepts: (record) => record.actions !== undefined || record.contents !== undefined,
-  arrays: (record) => ({ actions: record.actions, best_run: record.best_run, ...record.contents }),
+  arrays: (record) => ({ actions: record.actions, best_run: record.best_run, prefix_actions: record.prefix_actions, prefix_tops: record.prefix_tops, ...record.contents }),
   Component: Stack,
   values: ({ example, record, arrays, place }) => {
     const [queries, keys, names] = [queriesOf(example, record), keysOf(example, record), record.action_names];
@@ -204,6 +240,8 @@ export const stack = {
       keys,
       action_names: names,
       actions: arrays.actions && queries.map((_, t) => Array.from(arrays.actions.subarray(t * names.length, (t + 1) * names.length))),
+      prefix_actions: arrays.prefix_actions && queries.map((_, t) => Array.from(arrays.prefix_actions.subarray(3 * t, 3 * t + 3))),
+      prefix_tops: arrays.prefix_tops && queries.map((_, t) => Array.from(arrays.prefix_tops.subarray(2 * t, 2 * t + 2))),
       best_run: arrays.best_run && queries.map((_, t) => Array.from(arrays.best_run.subarray(3 * t, 3 * t + 3))),
       height: arrays.height && Array.from(arrays.height),
       contents: cells?.map(({ depth, atLeast, symbols, positions }) => ({ depth, at_least: atLeast, symbols: symbols && Array.from(symbols), positions: Array.from(positions) })),

@@ -22,6 +22,7 @@ from structattn.operators.common.checks import mask_padding
 from structattn.operators.common.implementation import Implementation
 from structattn.operators.nondeterministic_stack.arguments import checked_window, split_logits
 from structattn.operators.nondeterministic_stack.contents import nondeterministic_stack_contents
+from structattn.operators.nondeterministic_stack.prefixes import nondeterministic_stack_prefix_posteriors
 from structattn.support.shapes import Bool, Float, Int
 
 
@@ -145,7 +146,12 @@ def weights_and_runs(
     weights = nondeterministic_stack_weights(*transitions, lengths=lengths, window=window)
     posteriors = nondeterministic_stack_posteriors(*transitions, lengths=lengths, window=window)
     run = nondeterministic_stack_best_run(*transitions, lengths=lengths, window=window)
+    prefixes = nondeterministic_stack_prefix_posteriors(*transitions, lengths=lengths, window=window)
+    top = prefixes.tops.flatten(2).argmax(-1)  # the first at steps without runs
+    symbols = prefixes.tops.shape[-1]
     return weights.sum((2, 3)), {
+        "prefix_actions": prefixes.actions,
+        "prefix_tops": torch.stack([top // symbols, top % symbols], dim=-1),
         "actions": torch.stack([posterior.flatten(2).sum(-1) for posterior in posteriors], dim=-1),
         "best_run": torch.stack([run.actions, run.states, run.symbols], dim=-1),
     }

@@ -14,6 +14,7 @@ from structattn.cli.doctor import doctor
 from structattn.cli.evaluate import evaluate
 from structattn.cli.explore import explore
 from structattn.cli.export import export
+from structattn.cli.extract import extract
 from structattn.cli.generate import generate
 from structattn.cli.inspection import inspect
 from structattn.cli.listing import show_list
@@ -78,6 +79,7 @@ _COMMANDS = {  # in the order of a workflow; None: a group of commands
     "predict": predict,
     "compare": compare,
     "explore": explore,
+    "extract": extract,
     "report": report,
     "log": log,
     "export": export,

@@ -27,6 +27,7 @@ MODELS: dict[str, dict[str, Any]] = {
 # up to 200 epochs, ten times. With these settings one epoch is enough for each of the seeds 1 to 10
 # (docs/finding_the_stack.md).
 SHORT_EPOCHS = 5
+EXTRACTION_STRINGS = 60  # of up to 80 symbols, whose prefixes take most of the time
 TRAINING = {
     "batches": {"kind": "sequences", "batch_size": 4},
     "optimizer": {"learning_rate": 0.003},
@@ -54,6 +55,8 @@ def demo(
     from structattn.cli.report_page import write_report
     from structattn.cli.scores_table import print_scores
     from structattn.explorer.run_analysis import analyze_run
+    from structattn.extraction.files import write_extraction
+    from structattn.extraction.pipeline import ExtractionSettings, extract
     from structattn.loading.evaluate import evaluate_run
     from structattn.loading.runs import open_run
     from structattn.training.run_training import train
@@ -67,6 +70,9 @@ def demo(
         run = open_run(folder)
         results += [(folder, evaluate_run(run, split)) for split in ("valid", "test")]
         analyze_run(run, "test", [0])
+        if name == "stack-transformer":
+            print_line(f"{name}: reading its stack out as an automaton", error=True)
+            write_extraction(run, extract(run, ExtractionSettings(strings=EXTRACTION_STRINGS)), output / "automaton")
     page = write_report([output / name for name in MODELS], output / "report")
     print_scores(results)
     print_line(f"Report: {page}")

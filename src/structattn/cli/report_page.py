@@ -5,6 +5,7 @@ from pathlib import Path
 
 from structattn.explorer.figures import dependency_plot, explanations
 from structattn.explorer.recording_files import RecordedRun, read_recorded_runs
+from structattn.extraction.report import extraction_section
 from structattn.report.curves import learning_curve_plots, length_curve_plot
 from structattn.report.figure import figure_element, file_name
 from structattn.report.page import SIGNATURE, Markup, create_report_folder, flattened, joined, page_text, tag
@@ -55,6 +56,7 @@ def _group(title: str, runs: Shown, prefix: str, figures: Path) -> Markup:
         parsing_sections(runs),
         transformation_sections(runs),
         recognition_sections(runs),
+        extraction_section(runs, figures.parent),
         locality_section(runs, split, prefix, figures),
     )
 

@@ -54,8 +54,12 @@ def _cells(axes: Axes, weights: Any, color: str, aspect: Literal["auto", "equal"
 
 
 def _draw_actions(axes: Axes, record: Record) -> None:
-    """Draw one row per action, the first on top, each in its own colour; dots mark the most probable run."""
-    actions, names = record.actions, list(action_names(record.mechanism))
+    """Draw one row per action, the first on top, each in its own colour; dots mark the most probable run.
+
+    Of a nondeterministic stack: given the example up to each position, as its readings are; the run is of the whole.
+    """
+    actions = record.actions if record.prefix_actions is None else record.prefix_actions
+    names = list(action_names(record.mechanism))
     assert actions is not None
     for row, color in enumerate(_ACTION_COLORS[: len(names)]):
         shown = np.full((len(names), len(actions)), np.nan)

@@ -74,6 +74,8 @@ class _Record(Shape):
     weights: _Array
     actions: _Array | None = None
     best_run: _Array | None = None
+    prefix_actions: _Array | None = None
+    prefix_tops: _Array | None = None
     truth: _Array | None = None
     contents: _Contents | None = None
 
@@ -271,6 +273,7 @@ def _record_of(shape: _Record, texts: Mapping[str, tuple[str, ...] | None]) -> R
     record = Record(tokens, sources=sources, **given)
     actions = 0 if record.actions is None else len(action_names(record.mechanism))
     shapes = {"weights": (time, size), "actions": (time, actions), "best_run": (time, 3), "truth": (time, size)}
+    shapes |= {"prefix_actions": (time, actions), "prefix_tops": (time, 2)}
     _require_shapes(record, shapes)
     return record
 

@@ -56,7 +56,11 @@ class Record:
         weights: (T, S), contribution of each source to the output at each position.
         sources: S symbols; for a stack, the first is the bottom.
         actions: (T, 3) probabilities of a stack's actions at each position, or their posterior given the whole example.
-        best_run: (T, 3) action, state and symbol of the most probable run of a nondeterministic stack.
+        best_run: (T, 3) action, state and symbol of the most probable run of a nondeterministic stack, given the whole
+            example.
+        prefix_actions: (T, 3) posteriors of a nondeterministic stack's actions given the example up to the position:
+            what the reading depends on.
+        prefix_tops: (T, 2) the most probable state and symbol on top, given the same.
         truth: (T, S) of a receptive field: the inputs that each prediction truly depends on, where known.
         side: of an encoder-decoder, the side that the layer belongs to.
         contents: of a stack, where they were asked for.
@@ -71,6 +75,8 @@ class Record:
     sources: tuple[str, ...]
     actions: Float[np.ndarray, "time action"] | None = None
     best_run: Int[np.ndarray, "time 3"] | None = None
+    prefix_actions: Float[np.ndarray, "time action"] | None = None
+    prefix_tops: Int[np.ndarray, "time 2"] | None = None
     truth: Float[np.ndarray, "time source"] | None = None
     side: Side | None = None
     contents: Contents | None = None
@@ -132,6 +138,8 @@ def records_of(
             sources=sources,
             actions=_array(actions, time),
             best_run=_array(explanation.details.get("best_run"), time),
+            prefix_actions=_array(explanation.details.get("prefix_actions"), time),
+            prefix_tops=_array(explanation.details.get("prefix_tops"), time),
             side=side,
             contents=_contents(contents, time, len(sources)),
         )

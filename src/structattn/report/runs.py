@@ -247,6 +247,28 @@ class _Parsing(Shape):
     left_branching: _TreeScores
 
 
+class _CausalCheck(Shape):
+    difference: Number
+
+
+class _ExtractedTransition(Shape):
+    source: int
+    target: int
+
+
+class _Automaton(Shape):
+    transitions: list[_ExtractedTransition]
+
+
+class _Extraction(Shape):
+    verdict: str
+    reasons: list[str]
+    page: str
+    grammar: str | None
+    automaton: _Automaton | None
+    causal_check: _CausalCheck
+
+
 ANALYSIS_SHAPES: dict[str, type[Shape]] = {
     "attention": _Attention,
     "blimp": _Blimp,
@@ -256,6 +278,7 @@ ANALYSIS_SHAPES: dict[str, type[Shape]] = {
     "chunking": _Chunking,
     "parsing": _Parsing,
     "syntaxgym": _Syntaxgym,
+    "extraction": _Extraction,
 }
 
 

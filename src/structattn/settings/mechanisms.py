@@ -314,8 +314,9 @@ _ENTRIES = (
         sizes=("num_states", "stack_alphabet_size", "stack_embedding_size"),
         optional_size="window",
         actions=("push", "replace", "pop"),
-        caption="Nondeterministic stack. Top: posterior probability of each action at every position; dots mark the "
-        "most probable run. Bottom: weights of the vectors pushed at other positions in each position's stack reading.",
+        caption="Nondeterministic stack. Top: posterior probability of each action given the input up to each "
+        "position; dots mark the most probable run of the whole input. Bottom: weights of the vectors pushed at other "
+        "positions in each position's stack reading.",
     ),
     Mechanism(
         Stratified,

@@ -43,17 +43,19 @@ SCORES = (
 )
 """Scores of a split, NAME in SPLIT.NAME."""
 
-CONTRASTIVE, CHUNKING, PARSING, NEIGHBOURS, BLIMP = ANALYSES = (
+CONTRASTIVE, CHUNKING, PARSING, NEIGHBOURS, BLIMP, EXTRACTION = ANALYSES = (
     "contrastive",
     "chunking",
     "parsing",
     "neighbours",
     "blimp",
+    "extraction",
 )
 """Replace the name of a split: accuracy on contrastive pairs by type of error, contrastive.TYPE; scores of
 `structattn evaluate --suite chunking`, chunking.f1, or chunking.syntactic_f1 of one of two streams; of `--suite trees`,
-parsing.f1; of `structattn inspect --tags`, neighbours.source_agreement; and of `evaluate --suite blimp`, accuracy on
-all pairs, blimp.all, or on those of a field, phenomenon or paradigm."""
+parsing.f1; of `structattn inspect --tags`, neighbours.source_agreement; of `evaluate --suite blimp`, accuracy on all
+pairs, blimp.all, or on those of a field, phenomenon or paradigm; and of `structattn extract`, extraction.exact, the
+share of runs with an exact automaton."""
 
 CellPattern = dict[str, str | tuple[str, ...]]
 

@@ -9,7 +9,7 @@ from structattn.runs.checkpoint import DamagedCheckpointError, read_manifest, re
 from structattn.runs.folder import RunFolder
 from structattn.runs.selection import best_update, best_updates, verified_events
 from structattn.runs.store import checkpoint_path, checkpoint_updates
-from structattn.settings.published import BLIMP, CHUNKING, CONTRASTIVE, NEIGHBOURS, PARSING
+from structattn.settings.published import BLIMP, CHUNKING, CONTRASTIVE, EXTRACTION, NEIGHBOURS, PARSING
 from structattn.settings.training import Budget, TrainingSettings, Unit
 from structattn.support.errors import StructattnError
 from structattn.support.json_files import read_json
@@ -151,6 +151,7 @@ def analysis_scores(run_dir: Path) -> dict[str, Scores]:
       ``right_branching_f1``; if several files were parsed, those of the last by name.
     - ``neighbours``: ``source_agreement``, or ``source_syntactic_agreement`` and so on.
     - ``blimp``: accuracy on the pairs of each field, phenomenon and paradigm, and on ``all``.
+    - ``extraction``: 1 or 0 for ``exact`` and for ``automaton``, ``causal_difference``, and ``extracted_model``.
 
     Raises:
         DataError: an analysis is damaged.
@@ -204,10 +205,15 @@ def _blimp(analysis: Mapping[str, Any]) -> Scores:
     return {name: accuracy["sentence"]["value"] for name, accuracy in groups.items()}
 
 
+def _extraction(analysis: Mapping[str, Any]) -> Scores:
+    return dict(analysis["scores"])
+
+
 _READERS: dict[str, Callable[[Mapping[str, Any]], Scores]] = {
     CONTRASTIVE: _contrastive,
     CHUNKING: _chunking,
     PARSING: _parsing,
     NEIGHBOURS: _neighbours,
     BLIMP: _blimp,
+    EXTRACTION: _extraction,
 }

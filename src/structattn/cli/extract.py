@@ -1,0 +1,86 @@
+"""``structattn extract``: read the stack of a run out as an automaton and a grammar, and check both."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from structattn.cli.options import Json, Run, open_one_run
+from structattn.cli.output import literal, numbers_table, print_json, print_line, print_table
+from structattn.support.reading import MAX_INTEGER
+
+if TYPE_CHECKING:
+    from structattn.extraction.pipeline import Extraction
+
+
+def extract(
+    run: Run,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder of the files.")] = Path(
+        "extract"
+    ),
+    layer: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Layer of the stack, from 0.  [default: the only one]")
+    ] = None,
+    strings: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Number of strings that the model samples.  [default: by their length]"),
+    ] = None,
+    tau: Annotated[
+        float | None,
+        typer.Option(
+            min=0, max=1, metavar="P", help="Symbols of a higher probability can follow.  [default: the widest gap]"
+        ),
+    ] = None,
+    max_length: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Compare languages on all strings of up to N symbols.")
+    ] = 12,
+    seed: Annotated[int, typer.Option(min=0, max=MAX_INTEGER, help="Random seed of the samples.")] = 0,
+    json: Json = False,
+) -> None:
+    """Read the stack of a run out as an automaton and a grammar, and check both.
+
+    The model samples strings; the best run of each of their prefixes shows which transitions the stack makes. They are
+    an automaton, of which a grammar follows. The verdict is one of three: exact, as far as all short strings can tell;
+    an automaton that agrees with the model and not with the language of the data; or no automaton agrees, with the
+    reason. The folder gets automaton.json, grammar.cfg, which prepare formal-language reads, automaton.svg and
+    extract.html; the run folder gets analyses/extraction.json, which sweeps and reports read.
+
+    Examples:
+        structattn extract demo/stack-transformer
+        structattn prepare formal-language extract/grammar.cfg -o data/extracted
+    """
+    from structattn.extraction.files import extraction_to_json, write_extraction
+    from structattn.extraction.pipeline import ExtractionSettings
+    from structattn.extraction.pipeline import extract as extracted
+
+    settings = ExtractionSettings(layer, strings, tau, max_length=max_length, seed=seed)
+    opened = open_one_run(run)
+    extraction = extracted(opened, settings)
+    *_, page = write_extraction(opened, extraction, output)
+    if json:
+        print_json(extraction_to_json(opened, extraction))
+    else:
+        _print(extraction)
+    print_line(str(page), error=json)
+
+
+def _print(extraction: "Extraction") -> None:
+    from structattn.extraction.page import agreement_rows, causal_rows
+    from structattn.tasks.formal_languages.language_files.grammar_file import grammar_text
+
+    print_line(f"{extraction.verdict.kind}: {'; '.join(extraction.verdict.reasons)}")
+    if extraction.minimal is not None:
+        automaton = extraction.minimal.automaton
+        kind = "deterministic" if automaton.is_deterministic else f"nondeterministic in {automaton.num_choices} places"
+        sizes = f"{len(automaton.controls)} controls, {len(automaton.items)} stack items"
+        print_line(f"{sizes}, {len(automaton.transitions)} transitions; {kind}")
+        for line in grammar_text(extraction.minimal.grammar).splitlines():
+            print_line(f"  {line}")
+    table = numbers_table(["the same symbols can follow"], ["trained lengths", "short prefixes"])
+    for row in agreement_rows(extraction):
+        table.add_row(*map(literal, row))
+    print_table(table)
+    table = numbers_table(["stack, on validation strings"], ["nats per token"])
+    for each in causal_rows(extraction):
+        table.add_row(*map(literal, each))
+    print_table(table)

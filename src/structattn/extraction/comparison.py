@@ -1,0 +1,131 @@
+"""Compare two languages on all of their prefixes up to a length."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from structattn.extraction.next_symbols import END, Reader, ViablePrefix
+
+String = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A prefix after which two languages continue differently.
+
+    Args:
+        prefix: the shortest one; of equally short ones, the first in the order of the symbols.
+        first: what can follow in the first language, ``END`` for the end of a string; None if it has no such prefix.
+        second: the same of the second language.
+    """
+
+    prefix: String
+    first: frozenset[str] | None
+    second: frozenset[str] | None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What a comparison of two languages found on all strings of at most ``max_length`` symbols.
+
+    Args:
+        max_length: the longest prefixes that were compared.
+        num_prefixes: the number of prefixes of strings of either language.
+        num_equal: the number of those after which the same symbols can follow in both.
+        difference: the shortest prefix after which they differ.
+        counterexample: the shortest string in just one of them, if it has at most ``max_length`` symbols.
+        in_first: whether the counterexample is in the first.
+    """
+
+    max_length: int
+    num_prefixes: int
+    num_equal: int
+    difference: Difference | None = None
+    counterexample: String | None = None
+    in_first: bool = False
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether nothing differs."""
+        return self.difference is None
+
+
+@dataclass(frozen=True)
+class PrefixPair:
+    """A prefix in two languages; None where it begins no string."""
+
+    string: String
+    first: ViablePrefix | None
+    second: ViablePrefix | None
+
+    @property
+    def sides(self) -> tuple[frozenset[str] | None, frozenset[str] | None]:
+        """The symbols that can follow in each language."""
+        return tuple(None if each is None else each.next_symbols for each in (self.first, self.second))  # type: ignore[return-value]
+
+    def longer(self, alphabet: Sequence[str]) -> "Iterator[PrefixPair]":
+        """Yield the prefixes of either language that are one symbol longer."""
+        for symbol in alphabet:
+            first, second = (None if each is None else each.extended(symbol) for each in (self.first, self.second))
+            if first is not None or second is not None:
+                yield PrefixPair((*self.string, symbol), first, second)
+
+
+def prefix_pairs(
+    first: Reader, second: Reader, alphabet: Sequence[str], max_length: int, max_prefixes: int
+) -> Iterator[list[PrefixPair]]:
+    """Yield the prefixes of strings of either language, those of each length from 0 on together.
+
+    Ends at ``max_length``, or before the lengths at which there are more than ``max_prefixes`` in all.
+    """
+    layer, total = [PrefixPair((), first.start, second.start)], 1
+    for length in range(max_length + 1):
+        yield layer
+        if length == max_length:
+            return
+        longer: list[PrefixPair] = []
+        for each in layer:
+            longer += each.longer(alphabet)
+            if total + len(longer) > max_prefixes:
+                return
+        layer, total = longer, total + len(longer)
+
+
+def compare(
+    first: Reader,
+    second: Reader,
+    alphabet: Sequence[str],
+    max_length: int,
+    max_prefixes: int = 20_000,
+    *,
+    stops: bool = False,
+) -> Comparison:
+    """Compare the symbols that can follow each prefix of strings of either language.
+
+    Args:
+        first: a language.
+        second: the other.
+        alphabet: the symbols of both.
+        max_length: of the prefixes.
+        max_prefixes: a lower maximal length is taken where there are more.
+        stops: whether to stop at the first difference, for the answer whether there is one.
+
+    Cost: that of Earley's algorithm for each prefix, some tenths of a millisecond for small grammars.
+    """
+    reached, count, equal = 0, 0, 0
+    difference: Difference | None = None
+    counterexample: tuple[String, bool] | None = None
+    for layer in prefix_pairs(first, second, alphabet, max_length, max_prefixes):
+        for each in layer:
+            count += 1
+            left, right = each.sides
+            if left == right:
+                equal += 1
+                continue
+            difference = difference or Difference(each.string, left, right)
+            ends = END in (left or ()), END in (right or ())
+            if counterexample is None and ends[0] != ends[1]:
+                counterexample = each.string, ends[0]
+            if stops:
+                return Comparison(len(each.string), count, equal, difference, *(counterexample or (None, False)))
+        reached = len(layer[0].string) if layer else max_length
+    return Comparison(reached, count, equal, difference, *(counterexample or (None, False)))

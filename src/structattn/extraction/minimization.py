@@ -1,0 +1,195 @@
+"""Smaller automata and grammars of the same language, up to a length."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from structattn.extraction.automaton import PushdownAutomaton
+from structattn.extraction.comparison import compare
+from structattn.extraction.configurations import Simulator
+from structattn.extraction.to_grammar import EmptyLanguageError, TooManyRulesError, grammar_of, pruned, unused_name
+from structattn.tasks.formal_languages.grammar import Grammar, Rule
+
+LENGTH = 8
+MAX_PREFIXES = 1_500
+
+
+@dataclass(frozen=True)
+class Minimal:
+    """An automaton, and the grammar of its language.
+
+    Args:
+        automaton: in which no two controls, and no two items, can be made one.
+        grammar: the same, simplified.
+        max_length: the length of prefixes up to which merges were found not to change the language.
+    """
+
+    automaton: PushdownAutomaton
+    grammar: Grammar
+    max_length: int
+
+
+def minimized(automaton: PushdownAutomaton, length: int = LENGTH) -> Minimal:
+    """Merge controls, then items, greedily, while the symbols that can follow all short prefixes stay the same.
+
+    A merge only adds strings, so that two controls that cannot be made one cannot be after other merges either: each
+    pair is tried once. A merge may add strings beyond that length: compare the result, not the automaton that it is of.
+
+    Raises:
+        EmptyLanguageError: it accepts no string.
+        TooManyRulesError: its grammar would be too large.
+    """
+    automaton = useful(automaton)
+    whole = Simulator(automaton)
+    reached = compare(whole, whole, automaton.alphabet, length, MAX_PREFIXES).max_length
+
+    def same(candidate: PushdownAutomaton) -> bool:
+        try:
+            other = Simulator(candidate)
+            return compare(other, whole, automaton.alphabet, reached, 4 * MAX_PREFIXES, stops=True).is_equal
+        except (EmptyLanguageError, TooManyRulesError):
+            return False
+
+    kinds: tuple[Literal["controls", "items"], ...] = ("controls", "items")
+    for what in kinds:
+        for group in _alike(automaton, what):
+            if same(candidate := _merged(automaton, group, what)):
+                automaton = candidate
+        kept = list[int]()
+        for each in getattr(automaton, what):
+            merges = (automaton.merged(other, each, what) for other in kept)
+            smaller = next((candidate for candidate in merges if same(candidate)), None)
+            if smaller is None:
+                kept.append(each)
+            else:
+                automaton = smaller
+    automaton = useful(automaton)
+    return Minimal(automaton.numbered(), simplified(grammar_of(automaton)), reached)
+
+
+def _merged(
+    automaton: PushdownAutomaton, group: Sequence[int], what: Literal["controls", "items"]
+) -> PushdownAutomaton:
+    for each in group[1:]:
+        automaton = automaton.merged(group[0], each, what)
+    return automaton
+
+
+def _alike(automaton: PushdownAutomaton, what: Literal["controls", "items"]) -> list[list[int]]:
+    """Return the controls that the same symbols lead to, or the items that the same symbols push or put on top.
+
+    They are tried together before pairs, as automata with many choices are slow to follow.
+    """
+    symbols: dict[int, set[str]] = {}
+    for each in automaton.transitions:
+        value = each.target if what == "controls" else each.item
+        if value is not None:
+            symbols.setdefault(value, set()).add(each.symbol)
+    groups: dict[frozenset[str], list[int]] = {}
+    for value, of_value in symbols.items():
+        groups.setdefault(frozenset(of_value), []).append(value)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def useful(automaton: PushdownAutomaton) -> PushdownAutomaton:
+    """Return the automaton without the transitions and finals that no control that is reached leads to.
+
+    Control and top are followed as if any item could lie below the top, so that some unused ones may be left.
+    """
+    reached = {(each.control, item) for each in automaton.starts for item in each.stack[-1:]}
+    below = {item for each in automaton.starts for item in each.stack} | {
+        each.top for each in automaton.transitions if each.action == "push"
+    }
+    pending = list(reached)
+    while pending:
+        control, top = pending.pop()
+        for each in automaton.transitions:
+            if (each.source, each.top) == (control, top):
+                tops = below if each.item is None else {each.item}
+                new = {(each.target, item) for item in tops} - reached
+                reached |= new
+                pending += new
+    kept = {each: count for each, count in automaton.transitions.items() if (each.source, each.top) in reached}
+    finals = frozenset(each for each in automaton.finals if each in reached)
+    return PushdownAutomaton(automaton.alphabet, automaton.starts, kept, finals)
+
+
+def simplified(grammar: Grammar) -> Grammar:
+    """Make equal nonterminals one, write single rules where they are used, and rename the rest S, A, B, C, ..."""
+    while True:
+        rules = _inlined(grammar.start, _without_equal(grammar))
+        starts = [each.right for each in rules if each.left == grammar.start]
+        only = starts[0][0] if len(starts) == 1 and len(starts[0]) == 1 else grammar.start
+        start = grammar.start if only in grammar.alphabet else only
+        smaller = pruned(start, grammar.alphabet, rules)
+        if smaller.rules == grammar.rules:
+            return _renamed(smaller)
+        grammar = smaller
+
+
+def _without_equal(grammar: Grammar) -> list[Rule]:
+    """Make nonterminals one that have the same rules, given that those in them are the same: the coarsest partition."""
+    classes: dict[str, int] = dict.fromkeys(grammar.rules_of, 0)
+    while True:
+        signatures = {
+            left: (classes[left], frozenset(tuple(classes.get(x, x) for x in each.right) for each in rules))
+            for left, rules in grammar.rules_of.items()
+        }
+        numbers = {signature: index for index, signature in enumerate(dict.fromkeys(signatures.values()))}
+        refined = {left: numbers[signature] for left, signature in signatures.items()}
+        if len(numbers) == len(set(classes.values())):
+            break
+        classes = refined
+    representatives: dict[int, str] = {}
+    for left, number in refined.items():
+        representatives.setdefault(number, left)
+    representatives[refined[grammar.start]] = grammar.start
+    name = {left: representatives[number] for left, number in refined.items()}
+    rules = (Rule(name[left], tuple(name.get(x, x) for x in right), weight) for left, right, weight in grammar.rules)
+    return list({(each.left, each.right): each for each in rules}.values())
+
+
+def _inlined(start: str, rules: list[Rule]) -> list[Rule]:
+    """Replace each nonterminal with a single rule, which does not use it, by the right-hand side of that rule."""
+    by_left: dict[str, list[Rule]] = {}
+    for each in rules:
+        by_left.setdefault(each.left, []).append(each)
+    for left, (first, *others) in list(by_left.items()):
+        if left == start or others or left in first.right:
+            continue
+        right = next(each.right for each in rules if each.left == left)
+        rules = [
+            each._replace(right=tuple(x for symbol in each.right for x in (right if symbol == left else (symbol,))))
+            for each in rules
+            if each.left != left
+        ]
+    return list({(each.left, each.right): each for each in rules}.values())
+
+
+def _renamed(grammar: Grammar) -> Grammar:
+    order = [grammar.start]
+    for left in order:
+        order += dict.fromkeys(
+            x for each in grammar.rules_of[left] for x in each.right if x in grammar.rules_of and x not in order
+        )
+    names = _names(grammar.alphabet)
+    name: Mapping[str, str] = {left: next(names) for left in order}
+    rules = sorted(
+        (each for each in grammar.rules),
+        key=lambda each: (order.index(each.left), len(each.right) > 0, len(each.right)),
+    )
+    return Grammar(
+        name[grammar.start],
+        grammar.alphabet,
+        tuple(Rule(name[left], tuple(name.get(x, x) for x in right), weight) for left, right, weight in rules),
+    )
+
+
+def _names(taken: tuple[str, ...]) -> Iterator[str]:
+    """Yield S, A, B, ..., R, T, ..., Z, A1, B1, ...: names of nonterminals that are no symbols."""
+    letters = "SABCDEFGHIJKLMNOPQRTUVWXYZ"
+    number = 0
+    while True:
+        for letter in letters if not number else sorted(letters):
+            yield unused_name(f"{letter}{number or ''}", taken)
+        number += 1

@@ -1,0 +1,121 @@
+"""The page of an extraction."""
+
+from collections.abc import Sequence
+
+from structattn.extraction.agreement import Agreement
+from structattn.extraction.drawing import automaton_svg
+from structattn.extraction.pipeline import Extraction
+from structattn.loading.trained_run import TrainedRun
+from structattn.metrics.statistics import Proportion
+from structattn.report.page import MISSING, Markup, joined, page_text, table, tag
+from structattn.support.environment import name_of
+from structattn.tasks.formal_languages.language_files.grammar_file import grammar_text
+
+VERDICTS = {
+    "exact": "Exact",
+    "other language": "An automaton of another language",
+    "no automaton agrees": "No automaton agrees",
+}
+
+
+def share(proportion: Proportion | None) -> str:
+    """Format a share with its interval."""
+    if proportion is None:
+        return MISSING
+    low, high = proportion.lower, proportion.upper
+    return f"{proportion.value:.4f} ({low:.4f} to {high:.4f}), {proportion.trials:,} prefixes"
+
+
+def agreement_rows(extraction: Extraction) -> list[tuple[str, str, str]]:
+    """Return what is compared, at trained lengths, and after short prefixes."""
+
+    def row(name: str, field: str) -> tuple[str, str, str]:
+        return name, _field(extraction.trained, field), _field(extraction.short, field)
+
+    return [
+        row("automaton and model", "extracted_model"),
+        row("automaton and language", "extracted_truth"),
+        row("model and language", "model_truth"),
+    ]
+
+
+def _field(agreement: Agreement | None, field: str) -> str:
+    return MISSING if agreement is None else share(getattr(agreement, field))
+
+
+def causal_rows(extraction: Extraction) -> list[tuple[str, str]]:
+    """Return the cross-entropies of the causal check."""
+    causal = extraction.causal
+    return [
+        ("the model", f"{causal.model:.4f}"),
+        ("mean weights of each letter", f"{causal.letters:.4f} ({causal.letters - causal.model:+.4f})"),
+        ("the extracted transitions alone", f"{causal.extracted:.4f} ({causal.difference:+.4f})"),
+    ]
+
+
+def extraction_page(run: TrainedRun, extraction: Extraction) -> bytes:
+    """Return the page: verdict, drawing, grammar, agreement, causal check, and what was read."""
+    name = name_of(run.run_dir)
+    parts = [
+        tag("h1", f"What the stack of {name} has learned"),
+        tag(
+            "p", tag("strong", VERDICTS[extraction.verdict.kind]), joined(f": {'; '.join(extraction.verdict.reasons)}.")
+        ),
+    ]
+    if extraction.minimal is not None:
+        automaton = extraction.minimal.automaton
+        kind = "Deterministic" if automaton.is_deterministic else f"Nondeterministic: {automaton.num_choices} choices"
+        merged = (
+            f"Controls and items are merged where prefixes up to length {extraction.minimal.max_length} stay the same."
+        )
+        parts += [
+            tag("h2", "Automaton"),
+            tag(
+                "figure", tag("div", automaton_svg(automaton), class_="scroll"), tag("figcaption", f"{kind}. {merged}")
+            ),
+            tag("h2", "Grammar"),
+            tag("pre", grammar_text(extraction.minimal.grammar)),
+        ]
+    heads = ("", "validation strings, of trained lengths", "all short prefixes of either language")
+    parts += [
+        tag("h2", "Agreement"),
+        _table(heads, agreement_rows(extraction)),
+        tag("p", _agreement_note(extraction), class_="note"),
+        tag("h2", "Causal check"),
+        _table(("stack", "nats per token"), causal_rows(extraction)),
+        tag("p", "Cross-entropy on validation strings, with the stack's weights replaced.", class_="note"),
+        tag("h2", "What was read"),
+        _table(("", ""), _facts(run, extraction)),
+    ]
+    return page_text(f"{name}: extracted automaton", joined(*parts))
+
+
+def _agreement_note(extraction: Extraction) -> str:
+    mass = extraction.forbidden_mass
+    given = "" if mass is None else f" The model gives {mass:.2e} of its probability to what the automaton forbids."
+    return f"Share of prefixes after which the same symbols can follow, with 95 % intervals.{given}"
+
+
+def _facts(run: TrainedRun, extraction: Extraction) -> list[tuple[str, str]]:
+    threshold, symbols = extraction.threshold, run.prepared.vocabulary.symbols
+    separates = (
+        "separates" if threshold.separates else "does not separate: of several, where model and automaton agree most"
+    )
+    letters = ", ".join(f"{symbols[symbol]} {len(of)}" for symbol, of in extraction.letters.of_symbol.items())
+    return [
+        ("runs", "the best run of each prefix, which is what the model read there"),
+        ("strings", f"{extraction.num_strings[0]} sampled, {extraction.num_strings[1]} short"),
+        ("threshold", f"{threshold.value:.2e}; a gap of a factor of {threshold.factor:.1f} {separates}"),
+        ("letters of each symbol", letters),
+        ("classes of vectors", str(extraction.letters.num_vectors)),
+        ("ambiguous letters", f"{extraction.ambiguous:.2%} of steps"),
+        ("observed transitions", f"{len(extraction.automaton.transitions)}, before merging"),
+    ]
+
+
+def _table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Markup:
+    head = [tag("tr", *(tag("th", each) for each in heads))]
+    return table(head, [[tag("th", row[0]), *(tag("td", cell) for cell in row[1:])] for row in rows])
+
+
+__all__ = ["agreement_rows", "causal_rows", "extraction_page", "share"]

@@ -1,0 +1,164 @@
+"""The automaton that the best runs of prefixes show."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from structattn.extraction.automaton import BOTTOM, Configuration, PushdownAutomaton, Start, Transition
+from structattn.extraction.letters import Letters
+from structattn.extraction.stacks import Allowed, Run, Step
+
+Control = tuple[int, int]  # letter, state
+StackItem = tuple[int, int]  # symbol, class of the vector; -1 for the bottom vector
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A transition of a stack in terms of the model, and what it does to the stack of items.
+
+    Args:
+        before: the letter before.
+        state: the state before.
+        top: the item on top before.
+        letter: the letter that is read.
+        step: the step of the stack.
+        item: on top after it; None for a pop.
+    """
+
+    before: int
+    state: int
+    top: StackItem
+    letter: int
+    step: Step
+    item: StackItem | None
+
+
+@dataclass
+class Evidence:
+    """What strings show, each with the number of strings.
+
+    Args:
+        starts: letter and state after ``<bos>``, and the stack.
+        transitions: after the first.
+        finals: letter, state and top at the end of a string.
+    """
+
+    starts: dict[tuple[Control, tuple[StackItem, ...]], int] = field(default_factory=dict)
+    transitions: dict[Seen, int] = field(default_factory=dict)
+    finals: dict[tuple[Control, StackItem], int] = field(default_factory=dict)
+
+    def add(self, letters: Sequence[int], runs: Sequence[Run], vectors: Sequence[int], *, ends: bool = True) -> None:
+        """Add a string: its letters, and the best run of each prefix; ``ends``: whether it is a whole string."""
+        starts, transitions, finals = set(), set(), set()
+        for index, run in enumerate(runs):
+            known = index if index and run[:-1] == runs[index - 1] else 0  # of a run that only continues the one before
+            start, seen, final = _followed(letters, run, vectors, known)
+            starts.add(start)
+            transitions.update(seen)
+            if ends and index == len(runs) - 1:
+                finals.add(final)
+        found: tuple[set[Any], set[Any], set[Any]] = starts, transitions, finals
+        for part, new in zip(self._parts(), found, strict=True):
+            for each in new:
+                part[each] = part.get(each, 0) + 1
+
+    def at_least(self, count: int) -> "Evidence":
+        """Return what was seen in at least ``count`` strings."""
+        return Evidence(*({each: seen for each, seen in counts.items() if seen >= count} for counts in self._parts()))
+
+    def joined(self, other: "Evidence") -> "Evidence":
+        """Return what either has, with the sum of the numbers of strings."""
+        joined = Evidence()
+        for part, own, more in zip(joined._parts(), self._parts(), other._parts(), strict=True):
+            for each in (*own, *more):
+                part[each] = own.get(each, 0) + more.get(each, 0)
+        return joined
+
+    def _parts(self) -> tuple[dict[Any, int], dict[Any, int], dict[Any, int]]:
+        return self.starts, self.transitions, self.finals
+
+
+def _followed(
+    letters: Sequence[int], run: Run, vectors: Sequence[int], known: int
+) -> tuple[tuple[Control, tuple[StackItem, ...]], list[Seen], tuple[Control, StackItem]]:
+    """Follow a run with its stack; return its start, its transitions from step ``known`` on, and where it ends."""
+    stack: list[StackItem] = [(0, -1)]
+    start: tuple[Control, tuple[StackItem, ...]] | None = None
+    before, state, seen = -1, 0, list[Seen]()
+    for index, (letter, step) in enumerate(zip(letters, run, strict=False)):
+        top = stack[-1]
+        item: StackItem | None = None
+        if step.action == "push":
+            item = step.symbol, vectors[letter]
+            stack.append(item)
+        elif step.action == "replace":
+            item = step.symbol, top[1]
+            stack[-1] = item
+        else:
+            stack.pop()
+        if start is None:
+            start = (letter, step.state), tuple(stack)
+        elif index >= known:
+            seen.append(Seen(before, state, top, letter, _clean(step), item))
+        before, state = letter, step.state
+    assert start is not None
+    return start, seen, ((before, state), stack[-1])
+
+
+def _clean(step: Step) -> Step:
+    """Return the step without the symbol that a pop uncovers."""
+    return step._replace(symbol=0) if step.action == "pop" else step
+
+
+def automaton_of(evidence: Evidence, letters: Letters, symbols: Sequence[str]) -> PushdownAutomaton:
+    """Return the automaton: its controls are letters with states, its items symbols with classes of vectors.
+
+    Args:
+        evidence: the transitions.
+        letters: their letters.
+        symbols: the vocabulary.
+    """
+    numbers: dict[Control, int] = {}
+    items: dict[StackItem, int] = {(0, -1): BOTTOM}
+
+    def control(*each: int) -> int:
+        return numbers.setdefault((each[0], each[1]), len(numbers))
+
+    def item(each: StackItem) -> int:
+        return items.setdefault(each, len(items))
+
+    starts = frozenset(Start(control(*each), tuple(map(item, stack))) for each, stack in evidence.starts)
+    transitions: dict[Transition, int] = {}
+    for seen, count in evidence.transitions.items():
+        new = Transition(
+            control(seen.before, seen.state),
+            symbols[letters.symbol_of(seen.letter)],
+            item(seen.top),
+            seen.step.action,
+            control(seen.letter, seen.step.state),
+            None if seen.item is None else item(seen.item),
+        )
+        transitions[new] = transitions.get(new, 0) + count
+    finals = frozenset(Configuration(control(*each), item(top)) for each, top in evidence.finals)
+    used = dict.fromkeys(symbols[symbol] for symbol in letters.of_symbol)
+    alphabet = tuple(each for each in symbols if each in used and not each.startswith("<bos"))
+    return PushdownAutomaton(alphabet, starts, transitions, finals)
+
+
+def allowed_steps(evidence: Evidence) -> dict[tuple[int, int], list[Allowed]]:
+    """Return the steps of the stack after each letter (-1: none) at each letter, whatever the vector on top is."""
+    found: dict[tuple[int, int], dict[Allowed, None]] = {}
+    for seen in evidence.transitions:
+        found.setdefault((seen.before, seen.letter), {})[Allowed(seen.state, seen.top[0], seen.step)] = None
+    return {each: list(steps) for each, steps in found.items()}
+
+
+def first_steps(
+    runs_and_letters: Iterable[tuple[Sequence[int], Sequence[Run]]],
+) -> dict[tuple[int, int], list[Allowed]]:
+    """Return the first steps of runs, by (-1, letter)."""
+    found: dict[tuple[int, int], dict[Allowed, None]] = {}
+    for letters, runs in runs_and_letters:
+        for run in runs:
+            found.setdefault((-1, letters[0]), {})[Allowed(0, 0, run[0])] = None
+    return {each: list(steps) for each, steps in found.items()}

@@ -1,0 +1,88 @@
+"""The conclusion of an extraction."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from structattn.extraction.comparison import Comparison
+from structattn.extraction.threshold import Threshold
+
+Kind = Literal["exact", "other language", "no automaton agrees"]
+
+
+@dataclass(frozen=True)
+class Checks:
+    """What does not need the true language.
+
+    Args:
+        of_letters: nats per token that the model loses with the mean weights of letters.
+        of_transitions: nats per token that it loses with the extracted transitions alone.
+        threshold: between what can follow and what cannot.
+    """
+
+    of_letters: float
+    of_transitions: float
+    threshold: Threshold
+
+    MAX_OF_LETTERS: ClassVar[float] = 0.01
+    MAX_OF_TRANSITIONS: ClassVar[float] = 0.02
+
+
+MIN_AGREEMENT = 0.98
+"""Of extracted grammar and model, after the prefixes of validation strings."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The conclusion.
+
+    Args:
+        kind: "exact": the automaton agrees with the model, and with the true language on all strings up to a length;
+            "other language": it agrees with the model, and differs from the true language; "no automaton agrees".
+        reasons: why no automaton agrees, else what differs or how far it is exact.
+    """
+
+    kind: Kind
+    reasons: tuple[str, ...]
+
+
+def verdict_of(checks: Checks, agreement: float | None, comparison: Comparison | None, *, has_truth: bool) -> Verdict:
+    """Return the verdict.
+
+    Args:
+        checks: of the model alone.
+        agreement: the share of validation prefixes after which model and extracted grammar allow the same symbols;
+            None if there is no grammar.
+        comparison: of the extracted with the true grammar.
+        has_truth: whether the true grammar is known.
+    """
+    if reasons := _reasons(checks, agreement):
+        return Verdict("no automaton agrees", tuple(reasons))
+    if not has_truth or comparison is None:
+        return Verdict("other language", ("agrees with the model; the grammar of the data is unknown",))
+    if comparison.is_equal:
+        return Verdict("exact", (f"up to length {comparison.max_length}",))
+    return Verdict("other language", (f"agrees with the model, not with the language: {described(comparison)}",))
+
+
+def _reasons(checks: Checks, agreement: float | None) -> list[str]:
+    reasons = []
+    if checks.of_letters >= checks.MAX_OF_LETTERS:
+        reasons.append(f"not finite: mean weights of letters cost {checks.of_letters:+.4f} nats per token")
+    if checks.of_transitions >= checks.MAX_OF_TRANSITIONS:
+        reasons.append(f"causal check: the transitions alone cost {checks.of_transitions:+.4f} nats per token")
+    if agreement is None:
+        reasons.append("the transitions accept no string")
+    elif agreement < MIN_AGREEMENT:
+        gap = "" if checks.threshold.separates else f"; no gap (factor {checks.threshold.factor:.1f})"
+        reasons.append(f"the model allows the same symbols after {agreement:.1%} of prefixes{gap}")
+    return reasons
+
+
+def described(comparison: Comparison) -> str:
+    """Describe the shortest difference of an extracted (first) and a true grammar (second)."""
+    if comparison.counterexample is not None:
+        where = "only the automaton" if comparison.in_first else "only the language"
+        return f"{where} has {' '.join(comparison.counterexample) or 'the empty string'}"
+    assert comparison.difference is not None
+    prefix = " ".join(comparison.difference.prefix) or "the empty prefix"
+    return f"other symbols can follow {prefix}"

@@ -1,0 +1,232 @@
+"""Extraction from runs: what a stack with chosen weights shows, letters, thresholds, verdicts, files, the command."""
+
+import json
+from itertools import product
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from structattn.attention import NondeterministicStackAttention, SuperpositionStackAttention
+from structattn.cli.app import app
+from structattn.extraction.automaton import Configuration, PushdownAutomaton, Start, Transition
+from structattn.extraction.comparison import compare
+from structattn.extraction.configurations import Simulator
+from structattn.extraction.drawing import automaton_svg
+from structattn.extraction.letters import find_letters
+from structattn.extraction.minimization import minimized
+from structattn.extraction.next_symbols import Recognizer, contains
+from structattn.extraction.stacks import (
+    Allowed,
+    NondeterministicReader,
+    Observation,
+    Step,
+    SuperpositionReader,
+    stack_reader,
+)
+from structattn.extraction.threshold import FALLBACK, Threshold, find_threshold
+from structattn.extraction.transitions import Evidence, automaton_of
+from structattn.extraction.verdict import Checks, verdict_of
+from structattn.loading.runs import open_run
+from structattn.settings.run import resolve_settings
+from structattn.support.errors import UsageError
+from structattn.tasks.formal_languages.language_files.language_file import read_language_file
+from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
+from structattn.tasks.formal_languages.registry import GRAMMARS
+from structattn.training.run_training import train
+
+BRACKETS = {"(": ("push", 1), "[": ("push", 2), ")": ("pop", 1), "]": ("pop", 2)}
+SYMBOLS = ("<pad>", "<bos>", "<eos>", "(", ")", "[", "]")
+
+
+def reader_of_brackets():
+    """Return a nondeterministic reader with 1 state and 3 symbols, and its output for an id."""
+    reader = NondeterministicReader(NondeterministicStackAttention(4, 1, 3, 2, pop_offset=1.5))
+    rows = {}
+    for index, symbol in enumerate(SYMBOLS[1:], start=1):
+        action, item = BRACKETS.get(symbol, ("replace", 0))
+        tops = [0] if action == "replace" else [item] if action == "pop" else [0, 1, 2]
+        steps = [Allowed(0, top, Step(action, 0, 0 if action == "pop" else item)) for top in tops]
+        weights = reader.only(steps).clamp(min=-20)
+        rows[index] = torch.cat([weights, torch.full((2,), float(index))])
+    return reader, rows
+
+
+def observations_of(reader, rows, strings):
+    """Observe strings with these outputs of the projection."""
+    found = []
+    for string in strings:
+        ids = [1, *(SYMBOLS.index(symbol) for symbol in string)]
+        output = torch.stack([rows[each] for each in ids])[None]
+        runs = reader.runs(output, torch.tensor([len(ids)]))[0]
+        features = reader.features(output)[0].double().numpy()
+        values = output[0, :, reader.sizes[0] :].double().numpy()
+        found.append(Observation(np.array(ids), features, values, np.zeros((len(ids), 5)), tuple(runs)))
+    return found
+
+
+def extracted(reader, observations):
+    letters, evidence = find_letters(reader, observations), Evidence()
+    for each in observations:
+        evidence.add(letters.read(each.ids, each.features), each.runs, letters.vectors)
+    return automaton_of(evidence, letters, SYMBOLS)
+
+
+def test_a_stack_with_the_transitions_of_brackets_shows_their_language():
+    dyck = Recognizer(GRAMMARS["dyck"]())
+    strings = [string for length in (2, 4, 6) for string in product(BRACKETS, repeat=length) if contains(dyck, string)]
+    reader, rows = reader_of_brackets()
+    minimal = minimized(extracted(reader, observations_of(reader, rows, strings)))
+    assert compare(Simulator(minimal.automaton), dyck, tuple(BRACKETS), 8).is_equal
+    assert minimal.automaton.is_deterministic
+    assert len(minimal.automaton.items) == 3
+
+
+def test_runs_are_those_of_each_prefix():
+    """The run of a prefix pushes what is probable so far; the whole string, which pops 2, needs a push of 2."""
+    reader, rows = reader_of_brackets()
+    moves = 3
+    guess = torch.full((1, moves, 2 * moves + 1), -20.0)
+    guess[0, 0, 1], guess[0, 0, 2] = 0.0, -1.0  # push 1 rather than 2, on the bottom
+    rows[3] = torch.cat([guess.flatten() - reader._offset(), torch.zeros(2)])
+    (observed,) = observations_of(reader, rows, ["(]"])
+    assert [each[1].symbol for each in observed.runs[1:]] == [1, 2]
+    assert [each.action for each in observed.runs[-1]] == ["replace", "push", "pop"]
+
+
+def test_a_superposition_stack_shows_its_most_probable_actions():
+    reader = SuperpositionReader(SuperpositionStackAttention(4, 2))
+    output = torch.tensor([[[0.0, 9, 0, 0, 0], [9, 0, 0, 1, 1], [0, 0, 9, 0, 0], [0, 0, 9, 0, 0]]])
+    (runs,) = reader.runs(output, torch.tensor([4]))
+    assert [each.action for each in runs[-1]] == ["replace", "push", "pop", "replace"]  # a pop of nothing keeps it
+    only = reader.only([Allowed(0, 0, Step("pop", 0, 0))])
+    assert torch.softmax(only, -1).tolist() == [0, 0, 1]
+
+
+def test_features_and_weights_are_inverse_up_to_a_constant():
+    reader, _ = reader_of_brackets()
+    output = torch.randn(2, 3, sum(reader.sizes))
+    again = reader.features(reader.weights(reader.features(output)))
+    torch.testing.assert_close(again, reader.features(output))
+
+
+def test_letters_split_what_differs_and_merge_vectors_that_are_close():
+    reader = SuperpositionReader(SuperpositionStackAttention(4, 2))
+    draw = np.random.default_rng(0)
+    ids = np.array([3, 4] * 50)
+    features = np.where(np.arange(100)[:, None] % 4 == 0, [0.0, -9, -9], [-9, 0.0, -9]) + draw.normal(0, 0.1, (100, 3))
+    values = np.where(ids[:, None] == 3, 5.0, 4.8) + np.zeros((100, 2))
+    letters = find_letters(reader, [Observation(ids, features, values, np.zeros((100, 3)))])
+    assert [len(each) for each in letters.of_symbol.values()] == [2, 1]
+    assert letters.num_vectors == 1
+    read = letters.read(ids, features)
+    assert read == letters.read_batch(torch.from_numpy(ids)[None], torch.from_numpy(features)[None])[0].tolist()
+    assert len(set(read[::4])) == 1
+    assert set(read[::4]).isdisjoint(read[2::4])
+
+
+def test_threshold_is_the_middle_of_a_wide_gap_only():
+    def observed(*probabilities):
+        return [Observation(np.zeros(1), np.zeros((1, 1)), np.zeros((1, 1)), np.log([probabilities]))]
+
+    wide = find_threshold(observed(1e-7, 3e-5, 2e-4, 4e-3, 1.5e-2, 5e-2, 0.5))
+    assert wide.separates
+    np.testing.assert_allclose([wide.value, wide.factor], [np.sqrt(2e-4 * 4e-3), 20])
+    narrow = find_threshold(observed(*np.geomspace(1e-6, 0.5, 40)))
+    assert not narrow.separates
+    assert narrow.value == FALLBACK
+
+
+@pytest.mark.parametrize(
+    ("of_letters", "of_transitions", "agreement", "equal", "kind"),
+    [
+        (0.0, 0.0, 1.0, True, "exact"),
+        (0.0, 0.0, 1.0, False, "other language"),
+        (0.01, 0.0, 1.0, True, "no automaton agrees"),
+        (0.0, 2.2, 1.0, True, "no automaton agrees"),
+        (0.0, 0.0, 0.9, True, "no automaton agrees"),
+        (0.0, 0.0, None, None, "no automaton agrees"),
+    ],
+)
+def test_verdict(of_letters, of_transitions, agreement, equal, kind):
+    marked, dyck = (Recognizer(GRAMMARS[name]()) for name in ("marked-reversal", "dyck"))
+    comparison = None if equal is None else compare(marked, marked if equal else dyck, "01#", 3)
+    checks = Checks(of_letters, of_transitions, Threshold(1e-3, 20.0, 2e-4, 4e-3))
+    assert verdict_of(checks, agreement, comparison, has_truth=True).kind == kind
+
+
+def test_drawing_of_ten_controls_has_each_edge_once_and_no_number_upon_another():
+    transitions = {
+        Transition(source, symbol, 0, "replace", (source * step) % 10, 0): 1
+        for source in range(10)
+        for symbol, step in (("a", 1), ("b", 3), ("c", 7))
+    }
+    finals = frozenset([Configuration(3, 0)])
+    automaton = PushdownAutomaton(("a", "b", "c"), frozenset([Start(0, (0,))]), transitions, finals)
+    root = ElementTree.fromstring(automaton_svg(automaton))
+    name = "{http://www.w3.org/2000/svg}"
+    edges = [each for each in root.iter(f"{name}path") if each.get("class") == "edge"]
+    assert len(edges) == len({(each.source, each.target) for each in transitions})
+    width = float(root.get("width"))
+    numbers = [each for each in root.iter(f"{name}circle") if each.get("class") == "number"]
+    assert all(float(each.get("cx")) < width for each in numbers)
+    places = [complex(float(each.get("cx")), float(each.get("cy"))) for each in numbers]
+    assert min(abs(a - b) for i, a in enumerate(places) for b in places[:i]) >= 16
+    assert "prefers-color-scheme: dark" in root.find(f"{name}style").text
+
+
+@pytest.fixture(scope="module")
+def run_dirs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("extraction")
+    prepare_formal_language(folder / "dyck", "dyck", sizes=FormalLanguageSizes(16, 4, 2, (6, 12), (8, 12)))
+    found = {}
+    for name, layers in (("nondeterministic", "1.nondeterministic-2-3-4.1"), ("superposition", "superposition-4"),
+                         ("two", "superposition-4.superposition-4"), ("none", "1")):  # fmt: skip
+        tree = {"task": "formal_language", "data": str(folder / "dyck"), "training": {"max_updates": 2}}
+        tree["model"] = {"d_model": 8, "num_heads": 2, "d_ff": 8, "layers": layers}
+        train(resolve_settings(tree, source="test"), folder / name)
+        found[name] = folder / name
+    return found
+
+
+@pytest.mark.parametrize("name", ["nondeterministic", "superposition"])
+def test_command_of_an_untrained_model_says_that_no_automaton_agrees(run_dirs, tmp_path, name):
+    words = ["extract", str(run_dirs[name]), "-o", str(tmp_path), "--strings", "5", "--max-length", "4"]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0, result.output
+    assert "no automaton agrees: " in result.output
+    content = json.loads((tmp_path / "automaton.json").read_text())
+    assert content["verdict"] == "no automaton agrees"
+    stored = json.loads((run_dirs[name] / "analyses" / "extraction.json").read_text())
+    assert stored["scores"]["exact"] == 0
+    assert "No automaton agrees" in (tmp_path / "extract.html").read_text()
+    assert (
+        (tmp_path / "grammar.cfg").exists()
+        == (content["automaton"] is not None)
+        == (tmp_path / "automaton.svg").exists()
+    )
+    if content["automaton"] is not None:
+        assert read_language_file(tmp_path / "grammar.cfg").language.alphabet
+
+
+def test_a_run_without_one_stack_is_refused(run_dirs):
+    with pytest.raises(UsageError, match="0 stacks; expected a nondeterministic"):
+        stack_reader(open_run(run_dirs["none"]))
+    with pytest.raises(UsageError, match="2 stacks; expected one of the layers 0, 1"):
+        stack_reader(open_run(run_dirs["two"]))
+    assert isinstance(stack_reader(open_run(run_dirs["two"]), 1), SuperpositionReader)
+
+
+def test_report_links_the_page_of_the_automaton(run_dirs, tmp_path):
+    words = ["extract", str(run_dirs["superposition"]), "-o", str(tmp_path / "automaton"), "--strings", "5"]
+    assert CliRunner().invoke(app, [*words, "--max-length", "3"]).exit_code == 0
+    assert (
+        CliRunner().invoke(app, ["report", str(run_dirs["superposition"]), "-o", str(tmp_path / "report")]).exit_code
+        == 0
+    )
+    page = (tmp_path / "report" / "index.html").read_text()
+    assert "What the stacks have learned" in page
+    assert 'href="../automaton/extract.html"' in page
+    assert "no automaton agrees" in page

@@ -1,0 +1,167 @@
+"""Automata, their grammars, and the symbols that can follow, against enumeration."""
+
+import random
+from fractions import Fraction
+from itertools import product
+
+import numpy as np
+import pytest
+
+from structattn.extraction.automaton import Configuration, PushdownAutomaton, Start, Transition
+from structattn.extraction.comparison import compare
+from structattn.extraction.configurations import Simulator
+from structattn.extraction.minimization import minimized, simplified
+from structattn.extraction.next_symbols import END, Recognizer, contains, following
+from structattn.extraction.to_grammar import EmptyLanguageError, grammar_of
+from structattn.tasks.formal_languages.context_free import ContextFreeLanguage
+from structattn.tasks.formal_languages.grammar import Grammar, Rule, normalized, rule
+from structattn.tasks.formal_languages.language_files.grammar_file import grammar_text
+from structattn.tasks.formal_languages.language_files.language_file import read_language_file
+from structattn.tasks.formal_languages.registry import GRAMMARS
+
+REVERSAL = PushdownAutomaton(
+    ("0", "1", "#"),
+    frozenset([Start(0, (0,))]),
+    {
+        **{Transition(0, bit, top, "push", 0, item): 1 for bit, item in (("0", 1), ("1", 2)) for top in range(3)},
+        **{Transition(0, "#", top, "replace", 1, top): 1 for top in range(3)},
+        **{Transition(1, bit, item, "pop", 1, None): 1 for bit, item in (("0", 1), ("1", 2))},
+    },
+    frozenset([Configuration(1, 0)]),
+)
+
+
+def strings(alphabet, longest):
+    return [string for length in range(longest + 1) for string in product(alphabet, repeat=length)]
+
+
+def accepts(automaton, string):
+    """Follow every run, with whole stacks: the definition."""
+    now = {(each.control, each.stack) for each in automaton.starts}
+    for symbol in string:
+        after = set()
+        for (control, stack), each in product(now, automaton.transitions):
+            if (each.source, each.symbol, each.top) == (control, symbol, stack[-1]):
+                rest = stack if each.action == "push" else stack[:-1]
+                new = rest if each.item is None else (*rest, each.item)
+                if new:
+                    after.add((each.target, new))
+        now = after
+    return any((control, stack[-1]) in automaton.finals for control, stack in now)
+
+
+def next_symbols(language, alphabet, longest):
+    """Return prefix -> symbols that can follow, of a finite language given as a set of strings, for short prefixes."""
+    found = {}
+    for string in language:
+        for length in range(len(string) + 1):
+            found.setdefault(string[:length], set()).add(string[length] if length < len(string) else END)
+    return {prefix: following for prefix, following in found.items() if len(prefix) <= longest}
+
+
+def random_automaton(seed):
+    draw = random.Random(seed)
+    transitions = {}
+    for _ in range(draw.randint(4, 12)):
+        action = draw.choice(("push", "replace", "pop"))
+        item = None if action == "pop" else draw.randrange(3)
+        each = Transition(draw.randrange(3), draw.choice("ab"), draw.randrange(3), action, draw.randrange(3), item)
+        transitions[each] = 1
+    finals = frozenset(Configuration(draw.randrange(3), draw.randrange(3)) for _ in range(2))
+    return PushdownAutomaton(("a", "b"), frozenset([Start(0, (0,)), Start(1, (0, 1))]), transitions, finals)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_grammar_and_simulation_of_an_automaton_are_its_language(seed):
+    automaton = random_automaton(seed)
+    members = {string for string in strings("ab", 7) if accepts(automaton, string)}
+    try:
+        grammar = grammar_of(automaton)
+    except EmptyLanguageError:
+        assert not members
+        with pytest.raises(EmptyLanguageError):
+            Simulator(automaton)
+        return
+    readers = Recognizer(grammar), Recognizer(simplified(grammar)), Simulator(automaton)
+    for reader in readers:
+        assert {string for string in strings("ab", 7) if contains(reader, string)} == members
+
+
+def test_what_can_follow_is_that_of_all_strings():
+    """Prefixes of up to 3 symbols and one more can be completed within 9 symbols."""
+    words = ["".join(bits) for bits in strings("01", 4)]
+    members = [tuple(f"{word}#{word[::-1]}") for word in words]
+    expected = next_symbols(members, REVERSAL.alphabet, 3)
+    for reader in (Simulator(REVERSAL), Recognizer(grammar_of(REVERSAL))):
+        for string in strings(REVERSAL.alphabet, 3):
+            found = following(reader, string)
+            assert (len(found) > len(string)) == (string in expected)
+            if string in expected:
+                assert found[-1] == expected[string]
+
+
+@pytest.mark.parametrize("name", ["dyck", "padded-reversal", "unmarked-reversal"])
+def test_recognizer_has_the_strings_of_positive_probability(name):
+    language = ContextFreeLanguage(name, "faithful", GRAMMARS[name]())
+    recognizer = Recognizer(language.grammar)
+    longest = 8 if len(language.alphabet) == 2 else 5
+    drawn = strings(range(len(language.alphabet)), longest)
+    log_probabilities = language.log_probabilities([np.array(string, dtype=np.int64) for string in drawn])
+    for string, value in zip(drawn, log_probabilities, strict=True):
+        assert contains(recognizer, [language.alphabet[each] for each in string]) == (value > -np.inf)
+
+
+def test_recognizer_reads_empty_and_ambiguous_rules_and_drops_useless_ones():
+    rules = (rule("S", "A S", 1), rule("S", "A", 1), rule("A", "", 1), rule("A", "a A b", 1), rule("S", "B", 1))
+    grammar = Grammar("S", ("a", "b"), normalized((*rules, rule("B", "b B", 1))))
+    found = {"".join(string) for string in strings("ab", 6) if contains(Recognizer(grammar), string)}
+    assert found == {"", "ab", "aabb", "abab", "aaabbb", "aabbab", "abaabb", "ababab"}
+
+
+def test_a_language_without_strings_is_refused():
+    with pytest.raises(EmptyLanguageError):
+        Recognizer(Grammar("S", ("a",), (Rule("S", ("a", "S"), Fraction(1)),)))
+
+
+def test_minimal_form_keeps_the_language_and_merges_copies():
+    copies = REVERSAL.renamed(lambda control: control, lambda item: item)
+    doubled = PushdownAutomaton(
+        REVERSAL.alphabet,
+        REVERSAL.starts | {Start(5, (0,))},
+        {
+            **copies.transitions,
+            **{each._replace(source=each.source + 5, target=each.target + 5): 1 for each in REVERSAL.transitions},
+        },
+        REVERSAL.finals | {Configuration(6, 0)},
+    )
+    minimal = minimized(doubled)
+    assert len(minimal.automaton.controls) == 2
+    assert minimal.automaton.is_deterministic
+    assert compare(Simulator(minimal.automaton), Recognizer(GRAMMARS["marked-reversal"]()), "01#", 9).is_equal
+    assert len(minimal.grammar.rules) <= 9
+
+
+def test_the_grammar_is_read_by_prepare(tmp_path):
+    path = tmp_path / "grammar.cfg"
+    path.write_text(grammar_text(minimized(REVERSAL).grammar))
+    language = read_language_file(path).language
+    assert compare(Recognizer(language.grammar), Simulator(REVERSAL), "01#", 9).is_equal
+
+
+def test_comparison_finds_the_shortest_counterexample():
+    dyck = Recognizer(GRAMMARS["dyck"]())
+    rules = [rule(*each, 1) for each in (("S", "S S"), ("S", "( S )"), ("S", "( )"), ("S", "[ T ]"), ("T", "( )"))]
+    fewer = Recognizer(Grammar("S", ("(", ")", "[", "]"), normalized(rules)))
+    found = compare(dyck, fewer, ("(", ")", "[", "]"), 6)
+    assert found.counterexample == ("[", "]")
+    assert found.in_first
+    assert found.difference.prefix == ("[",)
+    assert 0 < found.num_equal < found.num_prefixes
+    assert compare(dyck, dyck, ("(", ")", "[", "]"), 6).is_equal
+
+
+def test_comparison_ends_before_there_are_too_many_prefixes():
+    dyck = Recognizer(GRAMMARS["dyck"]())
+    found = compare(dyck, dyck, ("(", ")", "[", "]"), 12, max_prefixes=500)
+    assert found.num_prefixes <= 500
+    assert found.max_length < 12
