@@ -221,6 +221,19 @@ def test_log_probabilities_are_those_of_the_model(parser_run):
     assert [each.log_probability for each in predicted] == [each.log_probability for each in parses]
 
 
+def test_the_tree_of_hypotheses_is_constrained_too(parser_run):
+    run, (words,) = parser_run(), sentences_of(1, seed=3)
+    parser = make_parser(run)
+    searched = parser.translator.search_tree(" ".join(words))
+    assert searched.translation.text.split(" ") == linearize(parser([words])[0].tree)
+    vocabulary, constraint = run.prepared.sides.target.vocabulary, parser.translator.constraint
+    rule = constraint.forbid([" ".join(words)], torch.tensor([len(words) + 50]))
+    for index in range(1, len(searched.tree.nodes)):
+        *before, last = searched.tree.path(index)
+        forbidden = rule(torch.tensor([[[1, *before]]]), torch.tensor([0]), vocabulary.size - 2)
+        assert not forbidden[0, 0, last - 2]
+
+
 def test_without_the_constraint_outputs_are_repaired(parser_run):
     run, sentences = parser_run(constrained=False), sentences_of(8)
     parses = make_parser(run)(sentences)
