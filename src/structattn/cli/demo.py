@@ -44,6 +44,8 @@ def demo(
 ) -> None:
     """Train a transformer with and without a stack on marked palindromes, and compare both with the exact lower bound.
 
+    On longer strings than those of training, more training does not help the one without.
+
     After an interruption, run the same command again to resume.
 
     Examples:
@@ -56,6 +58,7 @@ def demo(
     from structattn.explorer.run_analysis import analyze_run
     from structattn.loading.evaluate import evaluate_run
     from structattn.loading.runs import open_run
+    from structattn.tasks.language_modeling.evaluate import longer_than
     from structattn.training.run_training import train
 
     data = prepared_data(output / LANGUAGE, seed, strings)
@@ -65,7 +68,9 @@ def demo(
         print_line(f"{name}: training", error=True)
         train(demo_settings(data, model, seed, epochs, strings), folder, resume="auto")
         run = open_run(folder)
-        results += [(folder, evaluate_run(run, split)) for split in ("valid", "test")]
+        longest = run.prepared.header.extra["train_lengths"][1]
+        results.append((folder, evaluate_run(run, "valid")))
+        results.append((folder, longer_than(evaluate_run(run, "test"), longest)))
         analyze_run(run, "test", [0])
     page = write_report([output / name for name in MODELS], output / "report")
     print_scores(results)
