@@ -186,6 +186,7 @@ def test_demo_runs_twice_and_rejects_another_seed(tmp_path):
     for _ in range(2):
         output = succeed("demo", "-o", folder, "--strings", 20).output
         assert "stack-transformer" in output
+        assert output.count("test, longer than 80") == 2
     assert (folder / "report" / "index.html").read_text().count("<svg") >= 4
     result = run("demo", "-o", folder, "--strings", 20, "--seed", 2)
     assert result.exit_code == 2

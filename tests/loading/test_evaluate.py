@@ -11,6 +11,7 @@ from structattn.settings.transformer import EncoderDecoderSettings, LanguageMode
 from structattn.support.special_tokens import BOS, EOS
 from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
 from structattn.tasks.language_modeling.evaluate import (
+    longer_than,
     make_split_scores,
     make_text_scores,
     sequence_negative_log_likelihoods,
@@ -145,6 +146,22 @@ def test_bounds_of_marked_reversal_have_their_closed_form(language):
         for row in scores.by_length:
             assert row.lower_bound == pytest.approx((row.length - 1) / 2 * math.log(2) / (row.length + 1))
             assert row.cross_entropy_difference == pytest.approx(math.log(number) / (row.length + 1))
+
+
+def test_longer_strings_are_scored_alone(language, prepared):
+    lengths, nats = language.split("test").lengths, np.arange(1.0, 25.0)
+    longer = longer_than(make_split_scores(language, "test", nats), 9)
+    chosen = lengths > 9
+    bound = ((lengths[chosen] - 1) / 2 * math.log(2)).sum() / (lengths[chosen] + 1).sum()
+    assert (longer.num_sequences, longer.num_tokens) == (8, (lengths[chosen] + 1).sum())
+    assert longer.cross_entropy == pytest.approx(nats[chosen].sum() / longer.num_tokens)
+    assert longer.lower_bound == pytest.approx(bound)
+    assert longer.cross_entropy_difference == pytest.approx(longer.cross_entropy - bound)
+    assert longer.split == "test, longer than 9"
+    without = longer_than(make_split_scores(prepared(), "test", np.arange(1.0, 10.0)), 6)
+    assert (without.cross_entropy, without.lower_bound) == (pytest.approx((3 + 7 + 8 + 6) / (3 * 8 + 13)), None)
+    with pytest.raises(ValueError, match="test has no sequence of more than 13 tokens"):
+        longer_than(make_split_scores(language, "test", nats), 13)
 
 
 def test_a_split_without_probabilities_has_no_bound(language):

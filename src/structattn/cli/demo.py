@@ -45,6 +45,9 @@ def demo(
 ) -> None:
     """Train a transformer with and without a stack on marked palindromes, and compare both with the exact lower bound.
 
+    Strings longer than those of training are scored apart: there the one without stays behind, even after training that
+    closes the gap at the lengths of training.
+
     After an interruption, run the same command again to resume.
 
     Examples:
@@ -59,6 +62,7 @@ def demo(
     from structattn.extraction.pipeline import ExtractionSettings, extract
     from structattn.loading.evaluate import evaluate_run
     from structattn.loading.runs import open_run
+    from structattn.tasks.language_modeling.evaluate import longer_than
     from structattn.training.run_training import train
 
     data = prepared_data(output / LANGUAGE, seed, strings)
@@ -68,7 +72,9 @@ def demo(
         print_line(f"{name}: training", error=True)
         train(demo_settings(data, model, seed, epochs, strings), folder, resume="auto")
         run = open_run(folder)
-        results += [(folder, evaluate_run(run, split)) for split in ("valid", "test")]
+        longest = run.prepared.header.extra["train_lengths"][1]
+        results.append((folder, evaluate_run(run, "valid")))
+        results.append((folder, longer_than(evaluate_run(run, "test"), longest)))
         analyze_run(run, "test", [0])
         if name == "stack-transformer":
             print_line(f"{name}: reading its stack out as an automaton", error=True)

@@ -15,8 +15,9 @@ from structattn.decoding.stepper import DecoderState, DecodingStart, Hypothesis,
 from structattn.support.shapes import Bool, Float, Int
 from structattn.support.special_tokens import CLASS_OFFSET, EOS_CLASS, PAD
 
-Forbid = Callable[[Int[Tensor, "batch beam time"], int], Bool[Tensor, "batch beam classes"]]
-"""Returns which classes may not follow, given the tokens of ``Hypotheses`` and the number of classes."""
+Forbid = Callable[[Int[Tensor, "open beam time"], Int[Tensor, " open"], int], Bool[Tensor, "open beam classes"]]
+"""Returns which classes may not follow, given the tokens of ``Hypotheses``, the indices of their sentences in the
+batch, and the number of classes."""
 
 
 @dataclass(frozen=True)
@@ -298,7 +299,7 @@ def _extend(current: OpenSearch, k: int, forbid: Forbid | None) -> tuple[Hypothe
     required = None
     if current.length < sentences.forced.shape[1]:
         required = forced_classes(sentences.forced[:, current.length], num_classes)
-    forbidden = None if forbid is None else forbid(beam.tokens, num_classes)
+    forbidden = None if forbid is None else forbid(beam.tokens, sentences.indices, num_classes)
     values, indices = top_continuations(logits, beam.log_probs, k, required, forbidden)
     parents, classes = indices // num_classes, indices % num_classes
     previous = beam.tokens.take_along_dim(parents[:, :, None], 1)

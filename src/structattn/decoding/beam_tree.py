@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from structattn.decoding.beam_presets import BeamSearch, LengthPenalty, length_penalized
-from structattn.decoding.beam_search import Hypotheses, beam_search
+from structattn.decoding.beam_search import Forbid, Hypotheses, beam_search
 from structattn.decoding.limits import MaxLengths
 from structattn.decoding.stepper import DecodingStart, Hypothesis, Stepper
 
@@ -70,6 +70,7 @@ def beam_search_tree(
     search: BeamSearch | None = None,
     n_best: int = 1,
     prefixes: Sequence[Sequence[int]] | None = None,
+    forbid: Forbid | None = None,
 ) -> tuple[list[Hypothesis], BeamTree]:
     """Return what ``beam_search`` returns for one sentence, and the tree of its hypotheses.
 
@@ -83,7 +84,7 @@ def beam_search_tree(
         raise ValueError(f"{len(start.tokens)} sentences; expected one")
     search = BeamSearch() if search is None else search
     tree = _GrowingTree(int(start.tokens), search.ranking_penalty)
-    (hypotheses,) = beam_search(model, start, max_lengths, search, n_best, prefixes, tree.grow)
+    (hypotheses,) = beam_search(model, start, max_lengths, search, n_best, prefixes, tree.grow, forbid)
     return hypotheses, BeamTree(tuple(tree.nodes))
 
 

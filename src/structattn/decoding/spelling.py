@@ -18,7 +18,7 @@ MAX_CHARACTERS = 50
 
 
 def forbidden_characters(
-    tokens: Int[Tensor, "words beam time"], num_classes: int
+    tokens: Int[Tensor, "words beam time"], words: Int[Tensor, " words"], num_classes: int
 ) -> Bool[Tensor, "words beam classes"]:
     """Return which classes may not follow in a spelling.
 
@@ -26,6 +26,7 @@ def forbidden_characters(
 
     Args:
         tokens: <bos> and the characters so far.
+        words: their indices; all words have the same rules.
         num_classes: of the model; class c stands for id c + 2.
     """
     length = tokens.shape[2] - 1

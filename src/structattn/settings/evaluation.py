@@ -54,6 +54,11 @@ class EvaluationSettings(Settings):
         description="output for a predicted <unk>: <unk> itself (keep), the attended source word (copy) or a spelling "
         "(spell); null: spell if the model has a spelling decoder, else keep",
     )
+    constrained: bool | None = Field(
+        default=None,
+        description="for parsers: whether the beam holds only beginnings of trees over the words of the sentence; else "
+        "malformed outputs are repaired; null: true if the data have level word",
+    )
     bleu_tokenizer: BleuTokenizer = Field(default="13a", description="tokenizer of sacrebleu")
 
     @property

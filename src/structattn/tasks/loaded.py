@@ -124,8 +124,8 @@ class Prediction:
     Args:
         text: symbols of a transduction separated by spaces, a transformed sentence, or a bracketed tree; that of a line
             without words is empty.
-        log_probability: of the answer given the input, in nats, <eos> included where the model predicts it; that of the
-            linearized tree that the model wrote is not kept, and None.
+        log_probability: of the answer given the input, in nats, <eos> included where the model predicts it; of a tree,
+            that of its linearization, None of a repaired one.
         repaired: whether a tree was made of symbols that are not the linearization of a tree of these words.
     """
 

@@ -32,7 +32,7 @@ def run(*arguments, **options):
 
 @pytest.fixture(scope="module")
 def parser_run(tmp_path_factory):
-    """A parser with a stack in the decoder, hardly trained: its output needs repair."""
+    """A parser with a stack in the decoder, hardly trained."""
     folder = tmp_path_factory.mktemp("parser")
     (folder / "my.trees").write_text(TREES)
     run("prepare", "trees", "--train", folder / "my.trees", "--valid", folder / "my.trees", "-o", folder / "data")
@@ -67,7 +67,7 @@ def test_scores_of_a_file_of_trees(parser_run):
         for pairs in (list(zip(gold, leaves, strict=True)), list(zip(parsed, leaves, strict=True)))
     ]
     assert kept["scores"]["labelled"] == asdict(bracketing_scores(*brackets)), "those of the trees that parse writes"
-    assert 0 <= kept["malformed"] <= 1
+    assert kept["malformed"] == 0
     right = kept["right_branching"]  # (the (cat sat)), (a (dog (saw (the cat)))) and (dog ran), all NP
     assert (right["labelled"]["correct"], right["labelled"]["predicted"]) == (1, 7)
     assert right["unlabelled"]["correct"] == 5
@@ -75,6 +75,14 @@ def test_scores_of_a_file_of_trees(parser_run):
     page = (parser_run / "page/index.html").read_text()
     assert "Parsing: my" in page
     assert "right-branching trees" in page
+
+
+def test_unconstrained_outputs_are_repaired(parser_run):
+    arguments = [parser_run / "run", "--suite", "trees", "--file", parser_run / "my.trees", "--json"]
+    run("evaluate", *arguments, "evaluation.constrained=false", "evaluation.max_length=4")
+    assert json.loads((parser_run / "run/analyses/parsing-my.json").read_text())["malformed"] == 1, "all are cut"
+    run("evaluate", *arguments, "evaluation.max_length=4")
+    assert json.loads((parser_run / "run/analyses/parsing-my.json").read_text())["malformed"] == 0
 
 
 def test_sentences_from_standard_input_become_trees(parser_run):

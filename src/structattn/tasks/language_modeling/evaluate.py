@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -169,6 +170,31 @@ def _length_score(length: int, negative_log_likelihoods: NegativeLogLikelihoods,
         return LengthScore(length, count, cross_entropy)
     bound = lower_bound(sequences.log_probabilities[chosen], sequences.lengths[chosen], num_lengths=1)
     return LengthScore(length, count, cross_entropy, bound, cross_entropy - bound)
+
+
+def longer_than(scores: SplitScores, length: int) -> SplitScores:
+    """Return the cross-entropy of a split on its sequences of more tokens, above the bound that knows their lengths.
+
+    Raises:
+        ValueError: the split has no such sequences.
+    """
+    longer = [each for each in scores.by_length if each.length > length]
+    if not longer:
+        raise ValueError(f"{scores.split} has no sequence of more than {length} tokens")
+    num_tokens = [each.num_sequences * (each.length + 1) for each in longer]
+    bounds = [each.lower_bound for each in longer if each.lower_bound is not None]
+    bound = fmean(bounds, num_tokens) if len(bounds) == len(longer) else None
+    cross_entropy = fmean([each.cross_entropy for each in longer], num_tokens)
+    return SplitScores(
+        split=f"{scores.split}, longer than {length}",
+        num_sequences=sum(each.num_sequences for each in longer),
+        num_tokens=sum(num_tokens),
+        cross_entropy=cross_entropy,
+        perplexity=perplexity(cross_entropy),
+        lower_bound=bound,
+        cross_entropy_difference=None if bound is None else cross_entropy - bound,
+        by_length=tuple(longer),
+    )
 
 
 def split_lower_bound(prepared: PreparedFolder, split: str) -> float | None:

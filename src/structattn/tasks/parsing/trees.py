@@ -158,6 +158,22 @@ class Repaired:
 _NO_TAGS: Final = frozenset({UNKNOWN_SYMBOL, "(", ")"})
 
 
+def is_opening(symbol: str) -> bool:
+    """Return whether a symbol of a linearized tree is ``(LABEL``."""
+    return len(symbol) > 1 and symbol[0] == "("
+
+
+def is_closing(symbol: str) -> bool:
+    """Return whether a symbol of a linearized tree is ``)LABEL``."""
+    return len(symbol) > 1 and symbol[0] == ")"
+
+
+def is_word(symbol: str, tags: Tags) -> bool:
+    """Return whether a symbol of a linearized tree stands for a word."""
+    is_tag = not is_opening(symbol) and not is_closing(symbol) and symbol not in _NO_TAGS
+    return is_tag and (tags == "kept" or symbol == NORMALIZED)
+
+
 @dataclass
 class _Open:
     """A constituent that is not closed yet."""
@@ -177,9 +193,9 @@ class _Builder:
 
     def add(self, symbol: str) -> None:
         """Process one symbol; one that has no place is dropped."""
-        if len(symbol) > 1 and symbol[0] == "(":
+        if is_opening(symbol):
             self._open(symbol[1:])
-        elif len(symbol) > 1 and symbol[0] == ")":
+        elif is_closing(symbol):
             self._close(symbol[1:])
         else:
             self._add_word(symbol)
@@ -199,7 +215,7 @@ class _Builder:
             self.close_to(depth)
 
     def _add_word(self, tag: str) -> None:
-        word, is_tag = next(self.words, None), tag not in _NO_TAGS and (self.tags == "kept" or tag == NORMALIZED)
+        word, is_tag = next(self.words, None), is_word(tag, self.tags)
         if word is None or not is_tag:
             self.malformed = True
         if word is not None:

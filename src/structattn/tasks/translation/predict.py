@@ -33,12 +33,14 @@ from structattn.decoding import (
     weights_unchanged,
     you_2020,
 )
+from structattn.decoding.beam_search import Forbid
 from structattn.decoding.sampling import SeededSampling
 from structattn.models import EncoderDecoder
 from structattn.support.errors import DataError
 from structattn.support.special_tokens import EOS, UNK
 from structattn.tasks.precision import Precision, autocast
 from structattn.tasks.translation.attended import Alignment, EncodedSources, attended_positions, word_alignment
+from structattn.tasks.translation.constraints import Constraint
 from structattn.tasks.translation.pairs import PairEncoder
 from structattn.tasks.translation.predictions import spelled_source
 from structattn.tasks.translation.unknown_words import Unknown, UnknownWords
@@ -126,6 +128,7 @@ class Translator:
         precision: of products: "float32" for that of the weights, or "bf16", by ``torch.autocast``.
         warns: whether source words outside the vocabulary are logged.
         aligns: whether translations have word alignments.
+        constraint: of the outputs of the beam search, which may exceed ``max_lengths`` where it needs more tokens.
     """
 
     models: tuple[EncoderDecoder, ...]
@@ -139,6 +142,7 @@ class Translator:
     precision: Precision = "float32"
     warns: bool = True
     aligns: bool = False
+    constraint: Constraint | None = None
 
     def __call__(
         self,
@@ -201,7 +205,10 @@ class Translator:
         limits = self._limits([encoded], sources)
         with self._decoding():
             model, start = self._start([encoded], sources)
-            hypotheses, tree = beam_search_tree(model, start, limits, self.search, self._num_hypotheses(1))
+            forbid = self._forbid([encoded], limits)
+            hypotheses, tree = beam_search_tree(
+                model, start, limits, self.search, self._num_hypotheses(1), forbid=forbid
+            )
             ((best, words), *_), *_ = self._completed(sources, [hypotheses])
         return SearchedLine(self._translation(best, words), best.text, tuple(words), tree, tree.index(best.tokens))
 
@@ -222,7 +229,17 @@ class Translator:
         forced = self._encoder.target_ids(beginning, paths[1], number)
         if UNK in forced:
             raise DataError(paths[1], f"{beginning!r:.60} has words outside the target vocabulary", number)
+        least, most = self._min_length(text), self._encoder.max_target_length
+        if ids and most is not None and least > most:
+            reason = f"its shortest output has {least} tokens with <eos>; the model has {most} positions"
+            raise DataError(paths[0], reason, number)
         return _Line(text, ids, forced)
+
+    def _min_length(self, text: str) -> int:
+        return 0 if self.constraint is None else self.constraint.min_length(text)
+
+    def _forbid(self, lines: list[_Line], limits: Tensor) -> Forbid | None:
+        return None if self.constraint is None else self.constraint.forbid([line.text for line in lines], limits)
 
     def _translate(self, lines: list[_Line], n_best: int) -> list[list[Translation]]:
         nothing = () if self.aligns else None
@@ -268,11 +285,12 @@ class Translator:
         model, start = self._start(lines, sources)
         if self.sampling is not None:
             return self.sampling(model, start, limits, [line.text for line in lines], n_best, prefixes)
-        return beam_search(model, start, limits, self.search, self._num_hypotheses(n_best), prefixes)
+        forbid = self._forbid(lines, limits)
+        return beam_search(model, start, limits, self.search, self._num_hypotheses(n_best), prefixes, forbid=forbid)
 
     def _limits(self, lines: list[_Line], sources: EncodedSources) -> Tensor:
-        """Return the maximum length of each translation, with room for its prefix and <eos>."""
-        with_eos = [len(line.prefix) + 1 if line.prefix else 0 for line in lines]
+        """Return the maximum length of each translation, with room for its prefix and <eos>, and what is required."""
+        with_eos = [max(len(line.prefix) + 1 if line.prefix else 0, self._min_length(line.text)) for line in lines]
         least = torch.tensor(with_eos, device=sources.lengths.device)
         limits = torch.maximum(self.max_lengths(sources.lengths - 1), least)
         return limits.clamp(min=0, max=self._encoder.max_target_length)
