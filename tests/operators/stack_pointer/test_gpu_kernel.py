@@ -43,7 +43,8 @@ def assert_equals_definition(given, cotangent, lengths, tolerance):
         (0, 4, 5, torch.float32),
         (3, 1, 1, torch.float64),
         (2, 6, 5, torch.float64),
-        (2, 6, 1, torch.float32),  # so narrow that the stack of values is taken
+        # So narrow that the stack of values is taken.
+        pytest.param(2, 6, 1, torch.float32, marks=pytest.mark.slow),
         pytest.param(3, 2, 5, torch.float32, marks=pytest.mark.slow),
         pytest.param(3, 9, 5, torch.float32, marks=pytest.mark.slow),
         pytest.param(2, 40, 33, torch.float32, marks=pytest.mark.slow),
@@ -76,6 +77,7 @@ def test_kernel_equals_definition_at_full_size(cuda, time, width):
     assert_equals_definition(leaves(3, time, width, torch.float32, cuda), cotangent, lengths, 1e-4)
 
 
+@pytest.mark.slow
 def test_arguments_need_not_be_contiguous(gpu):
     given = leaves(2, 5, 3, device=gpu)
     strided = [x.detach().mT.contiguous().mT.requires_grad_() for x in given]
