@@ -1,4 +1,4 @@
-"""A GPU: operators, training steps and decoding, for one version of the package or two on the same card."""
+"""A GPU: operators, training steps and decoding, beside the kernels of one program a sequence that came before."""
 
 from typing import Any
 
@@ -21,8 +21,8 @@ def at(rows: Rows, **keys: object) -> dict[str, Any] | None:
     return next((row for row in rows if all(row[key] == value for key, value in keys.items())), None)
 
 
-def operators(found: dict[str, Any]) -> str:
-    """Return a table of the operators beside torch's attention in bfloat16, at every size."""
+def operators(found: dict[str, Any], before: dict[str, Any]) -> str:
+    """Return a table of the operators beside torch's attention in bfloat16, and as they were, at every size."""
     body = []
     for row in found["operators"]:
         sizes = {"batch": row["batch"], "length": row["length"]}
@@ -30,16 +30,17 @@ def operators(found: dict[str, Any]) -> str:
         fast = flash and "ms" in both and "ms" in flash["forward and backward"]
         times = f"{both['ms'] / flash['forward and backward']['ms']:,.0f}" if flash and fast else ""
         memory = f"{both['GiB']:.2f}" if "GiB" in both else ""
-        numbers = cell(row["forward"]), cell(both), memory, times
+        earlier = at(before["operators"], operator=row["operator"], **sizes)
+        numbers = cell(row["forward"]), cell(both), memory, times, cell(earlier and earlier["forward and backward"])
         body.append((row["operator"], str(row["batch"]), str(row["length"]), *numbers))
-    header = "operator", "batch", "n", "forward", "forward and backward", "GiB", "times FlashAttention"
+    header = "operator", "batch", "n", "forward", "forward and backward", "GiB", "times FlashAttention", "before"
     return table(header, body)
 
 
-def training(found: dict[str, Any]) -> str:
+def training(found: dict[str, Any], before: dict[str, Any]) -> str:
     """Return a table of training steps, called and captured, beside those of the plain transformer."""
     body = []
-    for row in found["training"]:
+    for row in sorted(found["training"], key=lambda row: (row["d_model"], row["length"])):
         keys = {key: row[key] for key in ("d_model", "length")}
         cells = []
         for part in ("training", "training, captured"):
@@ -47,8 +48,9 @@ def training(found: dict[str, Any]) -> str:
             cells.append(cell(own))
             known = own and plain and "ms" in own and "ms" in plain
             cells.append(f"{plain['ms'] / own['ms']:.2f}" if own and plain and known else "")
+        cells.append(cell(at(before["training"], model=row["model"], **keys)))
         body.append((row["model"], str(row["d_model"]), str(row["length"]), *cells))
-    return table(("model", "d", "n", "called", "speed of Tf", "captured", "speed of Tf"), body)
+    return table(("model", "d", "n", "called", "speed of Tf", "captured", "speed of Tf", "called, before"), body)
 
 
 def decoding(found: dict[str, Any]) -> str:
@@ -65,20 +67,22 @@ def errors(found: dict[str, Any]) -> str:
 
 def section() -> str:
     """Return the section on a GPU."""
-    found = results_of("gpu")
+    found, before = results_of("gpu"), results_of("gpu_before")
+    notes = " ".join(found.get("notes", ()))
     return f"""## On a GPU
 
 `{found["command"]}`, {found["device"]}, torch {found["torch"]}, Triton {found["triton"]}, {found["date"]}; float32
 unless said. Medians by the GPU's events. FlashAttention is torch's causal attention in bfloat16, 4 heads of size 64,
 forward and backward. Stacks: superposition with m 64; pointers over hidden states of size 256; nondeterministic as
-Q-S-m, logits drawn from a standard normal distribution.
+Q-S-m, logits drawn from a standard normal distribution. Before: kernels of one program a sequence, without matrix
+units, in double precision, on the same day. {notes}
 
-{operators(found)}
+{operators(found, before)}
 A training step: language models of 5 layers and 23,833 classes, batches of 32 sentences, bfloat16 autocast, Adam. The
-stack is in the middle layer; Tf+Sup's has m = d - 1. Captured: the whole step replayed as a CUDA graph; the kernels of
-the nondeterministic stack ask the host which sequences leave the range of doubles, which a graph cannot.
+stack is in the middle layer; Tf+Sup's has m = d - 1. Captured: the whole step replayed as a CUDA graph, in which tables
+of nondeterministic stacks are in double precision; the kernels before could not be captured.
 
-{training(found)}
+{training(found, before)}
 Decoding step by step, d 256, the mean of 64 tokens:
 
 {decoding(found)}
