@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from structattn.interop.export.formats import export_run
 from structattn.loading.evaluate import evaluate
 from structattn.loading.runs import load
 from structattn.models.recognition import RecognitionHeads
@@ -136,6 +137,13 @@ def test_a_run(run_dir, folder):
     for refused in (run.score, run.generate):
         with pytest.raises(UsageError, match="task 'recognition' cannot"):
             refused(["0#0"])
+
+
+def test_other_libraries_have_no_form_for_labels(run_dir, tmp_path):
+    for form in ("huggingface", "onnx"):
+        with pytest.raises(UsageError, match=f"task: recognition cannot be exported to {form}: its outputs are labels"):
+            export_run(load(run_dir), form, tmp_path / form)
+        assert not (tmp_path / form).exists()
 
 
 def test_groups_and_rules(folder):

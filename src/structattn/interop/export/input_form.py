@@ -7,6 +7,7 @@ from structattn.loading.trained_run import TrainedRun
 from structattn.settings.embeddings import TableEmbedding, WordEmbedding, max_positions
 from structattn.settings.models import ModelSettings
 from structattn.settings.recurrent import ElmanSettings, LstmSettings
+from structattn.settings.run import RECOGNITION
 from structattn.settings.training import StreamBatches
 from structattn.settings.transformer import (
     EncoderDecoderSettings,
@@ -25,12 +26,15 @@ def refuse(run: TrainedRun, form: str, part: str, reason: str) -> UsageError:
 
 
 def require_own_tables(run: TrainedRun, form: str) -> None:
-    """Check that a model has one stream from encoder to decoder, and knows words by their ids alone.
+    """Check that a model predicts tokens, has one stream from encoder to decoder, and knows words by their ids alone.
 
     Raises:
-        UsageError: a word is made of characters, or the encoder has two streams; the message names the part.
+        UsageError: the model recognizes strings, a word is made of characters, or the encoder has two streams; the
+            message names the part.
     """
     settings = run.settings.model
+    if run.settings.task == RECOGNITION:
+        raise refuse(run, form, "task: recognition", "its outputs are labels of prefixes; expected 'safetensors'")
     for part, embedding in _embeddings(settings).items():
         if not isinstance(embedding, TableEmbedding):
             raise refuse(run, form, f"model.{part}: {embedding.kind}", "it needs the characters of words")
