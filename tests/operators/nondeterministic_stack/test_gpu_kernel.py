@@ -170,7 +170,8 @@ def test_what_doubles_lose_is_computed_again(random_inputs, gpu, monkeypatch, ex
     inputs.push[0, 1:] = -torch.inf
     inputs.pop[0, 2] = 1600.0
     assert_equals_definition(inputs.all, gpu, 1e-10)
-    assert_equals_definition(inputs.logits, gpu, 1e-5, dtype=torch.float32)
+    if not extension:
+        assert_equals_definition(inputs.logits, gpu, 1e-5, dtype=torch.float32)
 
 
 @pytest.mark.slow

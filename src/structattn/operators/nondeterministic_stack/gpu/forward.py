@@ -158,7 +158,7 @@ def _anti_diagonal(tables: Provisional, tiling: Tiling, lengths: Tensor, sums: T
         **_padded(tiling),
         DIAGONAL=d == 0,
         FAR=d > 1,
-        num_warps=_warps_of_rows(tiling, tables.P.dtype),
+        num_warps=4 if _many(tiling) else 1,  # as few as hold a row in registers
     )
 
 
@@ -168,13 +168,6 @@ def _sizes(tiling: Tiling) -> dict[str, int]:
 
 def _padded(tiling: Tiling) -> dict[str, int]:
     return {"QP": power_of_two(tiling.states), "SP": power_of_two(tiling.symbols)}
-
-
-def _warps_of_rows(tiling: Tiling, dtype: torch.dtype) -> int:
-    """Return the warps of `solve`: in floats, 2 took half as long as 4 and a third of 8; doubles need registers."""
-    if dtype == torch.float32:
-        return 4 if _many(tiling) else 2
-    return 8 if _many(tiling) else 4
 
 
 def _many(tiling: Tiling) -> bool:

@@ -47,6 +47,7 @@ def solve(
     """
     C: tl.constexpr = Q * S
     NB: tl.constexpr = NP // Q
+    KB: tl.constexpr = 16  # rows of a product at a time: sums within threads, and few registers
     SIZE: tl.constexpr = S * NP * NP
     J, b = tl.program_id(0), tl.program_id(1).to(tl.int64)
     I = J + d
@@ -58,16 +59,17 @@ def solve(
     c, t, r = z * Q + s, I * NB + i // Q, i % Q
     known, real = (s < Q) & (z < S), (s < Q) & (z < S) & (i < NB * Q) & (t <= n)
     line = z * NP * NP + s * NP + i
-    y, k = tl.arange(0, SP)[:, None, None], tl.arange(0, NP)[None, :, None]
-    whole = y * NP * NP + k * NP + i  # of a tile, (SP, NP, NP)
+    y = tl.arange(0, SP)[:, None, None]
     q4, z4 = tl.arange(0, QP)[:, None, None, None], tl.arange(0, SP)[None, :, None, None]
     u4, v4 = tl.arange(0, QP)[None, None, :, None], tl.arange(0, SP)[None, None, None, :]
     move, moves = (z4 * Q + q4) * C + v4 * Q + u4, (q4 < Q) & (z4 < S) & (u4 < Q) & (v4 < S)
 
     count = tl.minimum(tl.where(I * NB <= n, n - J * NB, 0), NB)  # rows with numbers; none in a tile past the length
-    rest = (y < S) & (k >= count * Q)
-    tl.store(P + own + whole, tl.zeros((SP, NP, NP), P.dtype.element_ty), mask=rest)
-    tl.store(w + own + whole, tl.zeros((SP, NP, NP), P.dtype.element_ty), mask=rest)
+    for first in range(count * Q // KB * KB, NP, KB):
+        k = first + tl.arange(0, KB)[None, :, None]
+        rest, nothing = (y < S) & (k >= count * Q), tl.zeros((SP, KB, NP), P.dtype.element_ty)
+        tl.store(P + own + y * NP * NP + k * NP + i, nothing, mask=rest)
+        tl.store(w + own + y * NP * NP + k * NP + i, nothing, mask=rest)
     f = tl.load(factor + t * C + z * Q + r, mask=real, other=0.0)
     after = tl.zeros((QP, SP, NP), P.dtype.element_ty)  # row j + 1
     if not DIAGONAL:
@@ -83,14 +85,21 @@ def solve(
         tl.store(w + own + at, popped, mask=known)
         x = tl.load(rho + j * C * C + move, mask=moves, other=0.0)
         row = tl.sum(tl.sum(x[:, :, :, :, None] * after[None, None], 2), 2)
-        mine = tl.load(P + own + whole, mask=(y < S) & (k >= (local + 2) * Q) & (k < NB * Q), other=0.0)
-        if DIAGONAL:
-            row += tl.sum(popped[:, :, :, None] * mine[None], 2)
-        else:
-            x = tl.load(w + rows + at, mask=known, other=0.0)
-            row += tl.sum(x[:, :, :, None] * mine[None], 2)
-            held = tl.load(P + columns + whole, mask=y < S, other=0.0)
-            row += tl.sum(popped[:, :, :, None] * held[None], 2)
+        tl.debug_barrier()  # other threads read this row of w and the last one of P
+        for first in range((local + 2) * Q // KB * KB, NB * Q, KB):
+            k = first + tl.arange(0, KB)
+            pop_row = tl.load(w + rows + z * NP * NP + (local * Q + s) * NP + k[None, None, :], mask=known, other=0.0)
+            later = (k >= (local + 2) * Q)[None, :, None] & (y < S)
+            mine = tl.load(P + own + y * NP * NP + k[None, :, None] * NP + i, mask=later, other=0.0)
+            row += tl.sum(pop_row[:, :, :, None] * mine[None], 2)
+        if not DIAGONAL:
+            for first in range(0, NB * Q, KB):
+                k = first + tl.arange(0, KB)
+                own_row = tl.load(
+                    w + own + z * NP * NP + (local * Q + s) * NP + k[None, None, :], mask=known, other=0.0
+                )
+                slots = tl.load(P + columns + y * NP * NP + k[None, :, None] * NP + i, mask=y < S, other=0.0)
+                row += tl.sum(own_row[:, :, :, None] * slots[None], 2)
         if FAR:
             row += tl.load(sums + at, mask=known, other=0.0)
         else:
@@ -98,4 +107,3 @@ def solve(
         row = tl.where(real & (t >= j + 1) & (t - j <= tl.where(j > 0, D, 0)), row, 0.0)
         tl.store(P + own + at, row, mask=known)
         after = row
-        tl.debug_barrier()  # other threads read this row with the tile
