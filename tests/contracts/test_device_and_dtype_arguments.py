@@ -13,6 +13,7 @@ LAYERS = {
     attention.CrossHardAttention: lambda **k: attention.CrossHardAttention(D, H, **k),
     attention.CrossSoftmaxAttention: lambda **k: attention.CrossSoftmaxAttention(D, H, **k),
     attention.CrossTwoStreamAttention: lambda **k: attention.CrossTwoStreamAttention(D, H, **k),
+    attention.DeltaProductAttention: lambda **k: attention.DeltaProductAttention(D, H, **k),
     attention.GaussianAttention: lambda **k: attention.GaussianAttention(D, [-1.0], num_learned_heads=1, **k),
     attention.HardAttention: lambda **k: attention.HardAttention(D, H, **k),
     attention.NondeterministicStackAttention: lambda **k: attention.NondeterministicStackAttention(D, 2, 3, 4, **k),

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from structattn.attention import (
+    DeltaProductAttention,
     GaussianAttention,
     HardAttention,
     NondeterministicStackAttention,
@@ -46,6 +47,8 @@ LAYERS = {
         for name, mechanism in MECHANISMS.items()
         if (mechanism.layer or mechanism.self_attention) and mechanism.settings is not NoAttention
     },
+    "delta_product, sizes": lambda: DeltaProductAttention(WIDTH, 2, 3, key_size=4, value_size=2),
+    "delta_product, ungated": lambda: DeltaProductAttention(WIDTH, 2, 1, gate=False, convolution_size=0),
     "gaussian, three heads": lambda: GaussianAttention(WIDTH, [-1.0, 0.0, 0.5]),
     "gaussian, learned heads": lambda: GaussianAttention(
         WIDTH, [-1.0], num_learned_heads=2, kernel="window", positions=RotaryPositions(2)

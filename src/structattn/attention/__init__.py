@@ -6,6 +6,7 @@ Self-attention (``AttentionLayer``; ``AttendingLayer`` where it also returns its
 - ``HardAttention``: each head selects one position
 - ``GaussianAttention``: heads with hard-coded weights
 - ``SuperpositionStackAttention``, ``NondeterministicStackAttention``, ``StackPointerAttention``: differentiable stacks
+- ``DeltaProductAttention``: a linear recurrence that can rotate its state
 - ``TwoStreamAttention``: softmax attention for one of two ``Streams``, hard attention for the other
 
 Cross-attention (``CrossAttentionLayer``): ``CrossSoftmaxAttention``, ``CrossHardAttention``, ``CrossGaussianAttention``
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING
 from structattn.support.imports import by_name, lazy_exports
 
 if TYPE_CHECKING:
+    from structattn.attention.delta_product import DeltaProductAttention
     from structattn.attention.gaussian import CrossGaussianAttention, GaussianAttention
     from structattn.attention.hard import CrossHardAttention, HardAttention
     from structattn.attention.nondeterministic_stack import NondeterministicStackAttention
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
         AttentionState,
         CrossAttentionLayer,
         Explanation,
+        SelfInitialized,
         Streams,
         XavierInitialized,
     )
@@ -49,11 +52,13 @@ __all__ = [
     "CrossHardAttention",
     "CrossSoftmaxAttention",
     "CrossTwoStreamAttention",
+    "DeltaProductAttention",
     "Explanation",
     "GaussianAttention",
     "HardAttention",
     "NondeterministicStackAttention",
     "SelfAttention",
+    "SelfInitialized",
     "SoftmaxAttention",
     "StackPointerAttention",
     "Streams",
@@ -66,11 +71,13 @@ __getattr__, __dir__ = lazy_exports(
     __name__,
     by_name(
         {
+            "structattn.attention.delta_product": "DeltaProductAttention",
             "structattn.attention.gaussian": "CrossGaussianAttention GaussianAttention",
             "structattn.attention.hard": "CrossHardAttention HardAttention",
             "structattn.attention.nondeterministic_stack": "NondeterministicStackAttention",
             "structattn.attention.protocols": (
-                "AttendingLayer AttentionLayer AttentionState CrossAttentionLayer Explanation Streams XavierInitialized"
+                "AttendingLayer AttentionLayer AttentionState CrossAttentionLayer Explanation SelfInitialized Streams "
+                "XavierInitialized"
             ),
             "structattn.attention.self_attention": "SelfAttention",
             "structattn.attention.softmax": "CrossSoftmaxAttention SoftmaxAttention",

@@ -87,6 +87,24 @@ class CrossGaussian(Gaussian):
     )
 
 
+class DeltaProduct(MultiHead):
+    """Gated DeltaProduct, a linear recurrence (Siems et al. 2025)."""
+
+    attention: Literal["delta_product"]
+    num_householder: int = Field(
+        default=2, ge=1, le=64, description="m, number of Householder steps per token; 1: gated DeltaNet"
+    )
+    key_size: Size | None = Field(default=None, description="size of a head's keys; null: d_model / num_heads")
+    value_size: Size | None = Field(default=None, description="size of a head's values; null: d_model / num_heads")
+    gate: bool = Field(default=True, description="whether the state decays; false: it can be kept for ever")
+    negative_eigenvalues: bool = Field(
+        default=True, description="strengths in (0, 2), which can reflect; false: in (0, 1), which can only erase"
+    )
+    convolution_size: int = Field(
+        default=4, ge=0, le=64, description="positions that the convolution of queries, keys and values sees; 0: none"
+    )
+
+
 class Superposition(Settings):
     """Superposition stack attention (DuSell & Chiang 2024, section 5)."""
 
@@ -295,6 +313,12 @@ _ENTRIES = (
         self_attention=_builder("gaussian"),
         cross_attention=Use(CrossGaussian, _builder("cross_gaussian")),
         optional_size="num_heads",
+    ),
+    Mechanism(
+        DeltaProduct,
+        self_attention=_builder("delta_product"),
+        optional_size="num_householder",
+        label="DeltaProduct",
     ),
     Mechanism(
         Superposition,

@@ -8,6 +8,7 @@ from structattn.models.builders.positions import score_positions
 from structattn.settings.base import Settings
 from structattn.settings.mechanisms import (
     CrossGaussian,
+    DeltaProduct,
     Gaussian,
     Hard,
     Nondeterministic,
@@ -73,6 +74,20 @@ def gaussian(settings: TransformerSettings, gaussian: Gaussian, causal: bool) ->
         causal=causal,
         dropout=dropout_rate(settings, settings.attention_dropout),
         positions=score_positions(settings, learned, d_model // num_heads) if learned else None,
+    )
+
+
+def delta_product(settings: TransformerSettings, delta: DeltaProduct, causal: bool) -> attention.AttentionLayer:
+    """Return gated DeltaProduct, which runs from left to right in bidirectional models, too."""
+    return attention.DeltaProductAttention(
+        settings.d_model,
+        delta.num_heads or settings.num_heads,
+        delta.num_householder,
+        delta.key_size,
+        delta.value_size,
+        delta.gate,
+        delta.negative_eigenvalues,
+        delta.convolution_size,
     )
 
 
