@@ -15,6 +15,7 @@ POSITIONS = ["none", "sinusoidal", "learned", "relative", "rotary", "alibi"]
 MODELS = {
     **{f"transformer, {each}": {"kind": "transformer", "layers": MIXED, "positions": each} for each in POSITIONS},
     **{f"masked, {each}": {"kind": "masked", "layers": MIXED, "positions": each} for each in POSITIONS},
+    "looped": {"kind": "transformer", "layers": "2.superposition-3", "loops": "log"},
     "two streams": {"kind": "two_stream", "num_layers": 1, "positions": "alibi"},
     "translator": {
         "kind": "encoder_decoder",

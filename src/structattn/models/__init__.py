@@ -3,13 +3,14 @@
 - ``LanguageModel``, ``MaskedLanguageModel``, ``EncoderDecoder``: transformers
 - ``RecurrentLanguageModel``: LSTM or Elman network, optionally with a stack
 - ``Layers`` of ``Block``s with ``Residual`` sublayers, ``FeedForward``; ``Embedding``, ``TwoStreamEmbedding``
+- ``LoopedLayers``, which are applied several times
 - ``SpelledEmbedding`` with a ``Composition`` (``BidirectionalComposition``, ``ForwardComposition``) and
   ``SpellingDecoder``: words from and to characters
 - ``EachStream``, ``SemanticStream``, ``FeedForwardFirst``: hidden states of two streams
 - ``initialize_transformer``, ``initialize_recurrent``: initial weights
 - ``evaluating``, ``evaluating_with_dropout``: evaluation mode for a block of code
 - ``CausalModel``, ``AttendingModel``: protocols of models
-- ``BlockState``, ``LayersState``, ``SpellingState``: incremental states; ``EncoderDecoderExplanation``
+- ``BlockState``, ``LayersState``, ``LoopedState``, ``SpellingState``: incremental states; ``EncoderDecoderExplanation``
 """
 
 from typing import TYPE_CHECKING
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from structattn.models.initialization import initialize_transformer
     from structattn.models.language_model import LanguageModel, MaskedLanguageModel
     from structattn.models.layers import Layers, LayersState
+    from structattn.models.looped import LoopedLayers, LoopedState
     from structattn.models.mode import evaluating, evaluating_with_dropout
     from structattn.models.protocols import AttendingModel, CausalModel
     from structattn.models.recurrent.initialization import initialize_recurrent
@@ -53,6 +55,8 @@ __all__ = [
     "LanguageModel",
     "Layers",
     "LayersState",
+    "LoopedLayers",
+    "LoopedState",
     "MaskedLanguageModel",
     "RecurrentLanguageModel",
     "Residual",
@@ -81,6 +85,7 @@ __getattr__, __dir__ = lazy_exports(
             "structattn.models.initialization": "initialize_transformer",
             "structattn.models.language_model": "LanguageModel MaskedLanguageModel",
             "structattn.models.layers": "Layers LayersState",
+            "structattn.models.looped": "LoopedLayers LoopedState",
             "structattn.models.mode": "evaluating evaluating_with_dropout",
             "structattn.models.protocols": "AttendingModel CausalModel",
             "structattn.models.recurrent.initialization": "initialize_recurrent",

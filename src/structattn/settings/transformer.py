@@ -17,6 +17,7 @@ from structattn.settings.embeddings import (
     WordEmbedding,
 )
 from structattn.settings.layers import DEFAULT_LAYERS, CrossLayers, Layers
+from structattn.settings.loops import Loops
 from structattn.settings.mechanisms import Gaussian, GumbelSoftmax, MultiHead, NoAttention, Softmax, StackPointer
 
 
@@ -100,9 +101,18 @@ class LayeredSettings(TransformerSettings):
     """Base class of language models, causal and masked: one list of layers."""
 
     layers: Layers = DEFAULT_LAYERS
+    loops: Loops | None = Field(
+        default=None, description="layers that are applied several times: how often, or a mapping; null: none"
+    )
     tied_embeddings: bool = Field(
         default=False, description="share the weights of embeddings and output layer, which then has no bias"
     )
+
+    @model_validator(mode="after")
+    def _check_loops(self) -> Self:
+        if self.loops is not None:
+            self.loops.require_fits(len(self.layers))
+        return self
 
     def attentions(self) -> Mapping[str, Sequence[Settings]]:
         """Return the attention of each layer."""

@@ -16,6 +16,7 @@ from structattn.models import (
     FeedForward,
     ForwardComposition,
     Layers,
+    LoopedLayers,
     SpelledEmbedding,
     SpellingDecoder,
 )
@@ -34,7 +35,7 @@ from structattn.settings.embeddings import (
     WordEmbedding,
 )
 from structattn.settings.layers import CrossAttention, Layer
-from structattn.settings.transformer import TransformerSettings
+from structattn.settings.transformer import LayeredSettings, TransformerSettings
 from structattn.support.errors import SettingsError
 from structattn.support.shapes import Int64
 from structattn.support.special_tokens import CLASS_OFFSET
@@ -48,6 +49,24 @@ def build_layers(
     cross_layers = [None] * len(layers) if cross is None else [build_cross_attention(settings, each) for each in cross]
     blocks = [_block(settings, layer, causal, other) for layer, other in zip(layers, cross_layers, strict=True)]
     return Layers(blocks, nn.LayerNorm(settings.d_model) if settings.norm == "pre" else None)
+
+
+def build_looped_layers(settings: LayeredSettings, causal: bool) -> Layers | LoopedLayers:
+    """Return the blocks of a language model, looped if the settings say so."""
+    layers, loops = build_layers(settings, settings.layers, causal), settings.loops
+    if loops is None:
+        return layers
+    blocks, end = list(layers.blocks), len(layers.blocks) - loops.coda
+    return LoopedLayers(
+        Layers(blocks[: loops.prelude]),
+        Layers(blocks[loops.prelude : end]),
+        Layers(blocks[end:], layers.final),
+        loops.count,
+        loops.factor,
+        loops.maximum,
+        loops.injected,
+        causal,
+    )
 
 
 def build_embedding(

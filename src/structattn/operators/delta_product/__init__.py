@@ -46,8 +46,8 @@ def delta_product(
         log_decay: g, at most 0 as a rule; zeros: no gate.
         lengths: the number of tokens of each sequence, 0 to T; all T where None. Tokens from there on give zeros,
             forward and backward, whatever the arguments contain there.
-        implementation: "reference" is the definition, token by token; "chunked" uses matrix products, as does "auto" but
-            for a single token.
+        implementation: "reference" is the definition, token by token; "chunked" uses matrix products, and so does
+            "auto", except for a single token.
 
     Returns:
         The readings, in the dtype of the arguments (float32 where autocast lowered them).
