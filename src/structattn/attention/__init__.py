@@ -5,7 +5,8 @@ Self-attention (``AttentionLayer``; ``AttendingLayer`` where it also returns its
 - ``SoftmaxAttention``: multi-head scaled dot-product attention
 - ``HardAttention``: each head selects one position
 - ``GaussianAttention``: heads with hard-coded weights
-- ``SuperpositionStackAttention``, ``NondeterministicStackAttention``, ``StackPointerAttention``: differentiable stacks
+- ``SuperpositionStackAttention``, ``NondeterministicStackAttention``, ``StackPointerAttention``,
+  ``StackTransAttention``: differentiable stacks
 - ``DeltaProductAttention``: a linear recurrence that can rotate its state
 - ``TwoStreamAttention``: softmax attention for one of two ``Streams``, hard attention for the other
 
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from structattn.attention.self_attention import SelfAttention
     from structattn.attention.softmax import CrossSoftmaxAttention, SoftmaxAttention
     from structattn.attention.stack_pointer import StackPointerAttention
+    from structattn.attention.stack_trans import StackTransAttention
     from structattn.attention.superposition_stack import SuperpositionStackAttention
     from structattn.attention.two_stream import CrossTwoStreamAttention, TwoStreamAttention
 
@@ -61,6 +63,7 @@ __all__ = [
     "SelfInitialized",
     "SoftmaxAttention",
     "StackPointerAttention",
+    "StackTransAttention",
     "Streams",
     "SuperpositionStackAttention",
     "TwoStreamAttention",
@@ -82,6 +85,7 @@ __getattr__, __dir__ = lazy_exports(
             "structattn.attention.self_attention": "SelfAttention",
             "structattn.attention.softmax": "CrossSoftmaxAttention SoftmaxAttention",
             "structattn.attention.stack_pointer": "StackPointerAttention",
+            "structattn.attention.stack_trans": "StackTransAttention",
             "structattn.attention.superposition_stack": "SuperpositionStackAttention",
             "structattn.attention.two_stream": "CrossTwoStreamAttention TwoStreamAttention",
         }

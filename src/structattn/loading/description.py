@@ -94,7 +94,8 @@ def _layers_in_words(layers: Sequence[Layer]) -> str:
 
 def _looped_in_words(settings: LayeredSettings) -> str:
     if settings.loops is None:
-        return _layers_in_words(settings.layers)
+        stack = "" if settings.depth_stack is None else f"; {describe_mechanism(settings.depth_stack)} over depth"
+        return _layers_in_words(settings.layers) + stack
     loops, end = settings.loops, len(settings.layers) - settings.loops.coda
     factor = f"{loops.factor} " if loops.factor > 1 else ""
     most = "" if loops.maximum is None else f", at most {loops.maximum}"

@@ -3,7 +3,7 @@
 - ``LanguageModel``, ``MaskedLanguageModel``, ``EncoderDecoder``: transformers
 - ``RecurrentLanguageModel``: LSTM or Elman network, optionally with a stack
 - ``Layers`` of ``Block``s with ``Residual`` sublayers, ``FeedForward``; ``Embedding``, ``TwoStreamEmbedding``
-- ``LoopedLayers``, which are applied several times
+- ``LoopedLayers``, which are applied several times; ``DepthStackLayers``, with a stack from layer to layer
 - ``SpelledEmbedding`` with a ``Composition`` (``BidirectionalComposition``, ``ForwardComposition``) and
   ``SpellingDecoder``: words from and to characters
 - ``EachStream``, ``SemanticStream``, ``FeedForwardFirst``: hidden states of two streams
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         SpelledEmbedding,
     )
     from structattn.models.characters.spelling import SpellingDecoder, SpellingState
+    from structattn.models.depth_stack import DepthStackLayers
     from structattn.models.embedding import Embedding, TwoStreamEmbedding
     from structattn.models.encoder_decoder import EncoderDecoder, EncoderDecoderExplanation
     from structattn.models.initialization import initialize_transformer
@@ -45,6 +46,7 @@ __all__ = [
     "BlockState",
     "CausalModel",
     "Composition",
+    "DepthStackLayers",
     "EachStream",
     "Embedding",
     "EncoderDecoder",
@@ -80,6 +82,7 @@ __getattr__, __dir__ = lazy_exports(
                 "BidirectionalComposition Composition ForwardComposition SpelledEmbedding"
             ),
             "structattn.models.characters.spelling": "SpellingDecoder SpellingState",
+            "structattn.models.depth_stack": "DepthStackLayers",
             "structattn.models.embedding": "Embedding TwoStreamEmbedding",
             "structattn.models.encoder_decoder": "EncoderDecoder EncoderDecoderExplanation",
             "structattn.models.initialization": "initialize_transformer",

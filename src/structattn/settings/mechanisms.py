@@ -196,6 +196,31 @@ class StackPointer(Settings):
     )
 
 
+class StackTrans(Settings):
+    """Small bounded stacks that are read over all cells (StackTrans, 2025)."""
+
+    attention: Literal["stack_trans"] = "stack_trans"
+    stack_embedding_size: Size = Field(default=64, description="size of the vectors of all stacks together")
+    num_heads: Size = Field(default=4, description="number of stacks")
+    depth: Size = Field(default=24, description="number of cells of a stack; items below the last one are lost")
+    form: Literal["released", "paper"] = Field(
+        default="released",
+        description="as the authors' package, with a null cell and actions of the input; or as the paper, with actions "
+        "of the pushed vector and the mask as a factor of the score",
+    )
+    read: Literal["after", "before"] = Field(
+        default="after", description="read after the action of the same position; before: as the paper's indices say"
+    )
+
+    @model_validator(mode="after")
+    def _check_num_heads(self) -> Self:
+        if self.stack_embedding_size % self.num_heads:
+            raise ValueError(
+                f"stack_embedding_size {self.stack_embedding_size} is not divisible by num_heads {self.num_heads}"
+            )
+        return self
+
+
 class NoAttention(Settings):
     """No sublayer of this kind, and no residual connection and layer norm for it."""
 
@@ -357,6 +382,16 @@ _ENTRIES = (
         actions=("push", "no-op", "pop"),
         caption="Stack pointer. Top: probability of each action at every position. Bottom: probability that each "
         "position is on top of the stack.",
+    ),
+    Mechanism(
+        StackTrans,
+        layer=_builder("stack_trans"),
+        added_stack=True,
+        optional_size="stack_embedding_size",
+        label="StackTrans",
+        actions=("push", "no-op", "pop"),
+        caption="StackTrans. Top: probability of each action at every position. Bottom: weights of the null cell and "
+        "of the vectors pushed at other positions in each position's reading of all cells.",
     ),
     Mechanism(
         NoAttention,

@@ -18,7 +18,15 @@ from structattn.settings.embeddings import (
 )
 from structattn.settings.layers import DEFAULT_LAYERS, CrossLayers, Layers
 from structattn.settings.loops import Loops
-from structattn.settings.mechanisms import Gaussian, GumbelSoftmax, MultiHead, NoAttention, Softmax, StackPointer
+from structattn.settings.mechanisms import (
+    Gaussian,
+    GumbelSoftmax,
+    MultiHead,
+    NoAttention,
+    Softmax,
+    StackPointer,
+    StackTrans,
+)
 
 
 class TransformerSettings(Settings):
@@ -104,12 +112,17 @@ class LayeredSettings(TransformerSettings):
     loops: Loops | None = Field(
         default=None, description="layers that are applied several times: how often, or a mapping; null: none"
     )
+    depth_stack: StackTrans | None = Field(
+        default=None, description="StackTrans over depth, a step after each layer, as published; null: none"
+    )
     tied_embeddings: bool = Field(
         default=False, description="share the weights of embeddings and output layer, which then has no bias"
     )
 
     @model_validator(mode="after")
     def _check_loops(self) -> Self:
+        if self.loops is not None and self.depth_stack is not None:
+            raise ValueError("loops and depth_stack: a stack over depth has no looped layers; expected one of them")
         if self.loops is not None:
             self.loops.require_fits(len(self.layers))
         return self

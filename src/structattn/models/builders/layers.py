@@ -12,6 +12,7 @@ from structattn.models import (
     BidirectionalComposition,
     Block,
     Composition,
+    DepthStackLayers,
     Embedding,
     FeedForward,
     ForwardComposition,
@@ -25,6 +26,7 @@ from structattn.models.builders.mechanisms import (
     build_cross_attention,
     build_stack,
     dropout_rate,
+    stack_trans,
 )
 from structattn.models.builders.positions import added_positions
 from structattn.settings.embeddings import (
@@ -51,9 +53,12 @@ def build_layers(
     return Layers(blocks, nn.LayerNorm(settings.d_model) if settings.norm == "pre" else None)
 
 
-def build_looped_layers(settings: LayeredSettings, causal: bool) -> Layers | LoopedLayers:
-    """Return the blocks of a language model, looped if the settings say so."""
+def build_model_layers(settings: LayeredSettings, causal: bool) -> Layers | LoopedLayers:
+    """Return the blocks of a language model, looped or with a stack over depth if the settings say so."""
     layers, loops = build_layers(settings, settings.layers, causal), settings.loops
+    if settings.depth_stack is not None:
+        stacks = [stack_trans(settings.d_model, settings.depth_stack) for _ in settings.layers]
+        return DepthStackLayers(layers.blocks, stacks, layers.final)
     if loops is None:
         return layers
     blocks, end = list(layers.blocks), len(layers.blocks) - loops.coda

@@ -14,6 +14,7 @@ from structattn.settings.mechanisms import (
     Nondeterministic,
     Softmax,
     StackPointer,
+    StackTrans,
     Superposition,
     mechanism_of,
 )
@@ -42,6 +43,12 @@ def nondeterministic(d_model: int, stack: Nondeterministic) -> attention.Attenti
 def stack_pointer(d_model: int, stack: StackPointer) -> attention.AttentionLayer:
     """Return stack pointer attention."""
     return attention.StackPointerAttention(d_model, stack.bottom, stack.num_heads)
+
+
+def stack_trans(d_model: int, stack: StackTrans) -> attention.StackTransAttention:
+    """Return the stacks of StackTrans."""
+    sizes = stack.stack_embedding_size, stack.num_heads, stack.depth
+    return attention.StackTransAttention(d_model, *sizes, stack.form, stack.read)
 
 
 def softmax(settings: TransformerSettings, softmax: Softmax, causal: bool) -> attention.AttentionLayer:
