@@ -178,6 +178,7 @@ SUPERPOSITION = RecurrentStack("superposition", 2)
 NONDETERMINISTIC = RecurrentStack("nondeterministic", 2, 1, 2, "none")
 STRATIFIED = RecurrentStack("stratified", 2, pushed="tanh")
 TOO_LONG, FLOATS = torch.tensor([4, 3]), torch.tensor([1.0, 2.0])
+SPLITS = torch.tensor([[0, 0, 1, 3], [0, 0, 0, 1], [1, 0, 0, 2], [1, 0, 2, 3]])  # of sequences of 4 positions
 GAUSSIANS = {"offsets": (0.0, -1.5)}
 
 CATALOGUE = (
@@ -390,6 +391,30 @@ CATALOGUE = (
         {"ordinary": Sample(delta_parts(2, 3))},
         refused=frozenset(),
         definition=lambda *tensors: operators.delta_product(*tensors, implementation="reference"),
+        has_implementations=False,
+    ),
+    Operator(
+        "tree_regularization",
+        operators.tree_regularization,
+        {
+            "ordinary": Sample((numbers(2, 4, 3),), {"splits": SPLITS}),
+        },
+        (
+            (failing(operators.tree_regularization, numbers(2, 4), SPLITS), ValueError, "hidden has shape"),
+            (
+                failing(operators.tree_regularization, numbers(2, 4, 3), SPLITS.double()),
+                ValueError,
+                "expected integers",
+            ),
+            (failing(operators.tree_regularization, numbers(1, 4, 3), SPLITS), ValueError, "sequences of splits range"),
+            (failing(operators.tree_regularization, numbers(2, 3, 3), SPLITS), ValueError, "positions of splits range"),
+            (
+                failing(operators.tree_regularization, numbers(2, 4, 3), SPLITS, lengths=TOO_LONG - 1),
+                ValueError,
+                "expected i <= k < j within the sequence",
+            ),
+        ),
+        refused=frozenset(),
         has_implementations=False,
     ),
     Operator(

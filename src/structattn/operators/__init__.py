@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         superposition_stack,
         superposition_stack_weights,
     )
+    from structattn.operators.tree_regularization import tree_regularization, tree_splits
 
 __all__: list[str] = [
     "BestRun",
@@ -81,6 +82,8 @@ __all__: list[str] = [
     "stratified_stack_weights",
     "superposition_stack",
     "superposition_stack_weights",
+    "tree_regularization",
+    "tree_splits",
 ]
 
 __getattr__, __dir__ = lazy_exports(
@@ -108,6 +111,7 @@ __getattr__, __dir__ = lazy_exports(
             "structattn.operators.superposition_stack": (
                 "SuperpositionAction superposition_stack superposition_stack_weights"
             ),
+            "structattn.operators.tree_regularization": "tree_regularization tree_splits",
         }
     ),
 )
