@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from structattn.attention import Explanation
-from structattn.models.block import Block
 from structattn.models.layers import Layers, LayersState
 from structattn.support.shapes import Float, Int
 
@@ -87,7 +86,7 @@ class LoopedLayers(nn.Module):
         self.injected, self.causal = injected, causal
 
     @property
-    def blocks(self) -> list[Block]:
+    def blocks(self) -> list[Any]:
         """The blocks of all parts, each once."""
         return [*self.prelude.blocks, *self.looped.blocks, *self.coda.blocks]
 

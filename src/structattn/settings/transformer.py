@@ -16,8 +16,7 @@ from structattn.settings.embeddings import (
     TableEmbedding,
     WordEmbedding,
 )
-from structattn.settings.layers import DEFAULT_LAYERS, CrossLayers, Layers
-from structattn.settings.loops import Loops
+from structattn.settings.layers import DEFAULT_LAYERS, CrossLayers, Layers, Loops
 from structattn.settings.mechanisms import (
     Gaussian,
     GumbelSoftmax,

@@ -2,17 +2,17 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import assert_never
+from typing import Any, assert_never
 
 import torch
 from torch import Tensor, nn
 
+from structattn import models  # of which those that few models have are imported when they are first used
 from structattn.attention import CrossAttentionLayer
 from structattn.models import (
     BidirectionalComposition,
     Block,
     Composition,
-    DepthStackLayers,
     Embedding,
     FeedForward,
     ForwardComposition,
@@ -57,8 +57,8 @@ def build_model_layers(settings: LayeredSettings, causal: bool) -> Layers | Loop
     """Return the blocks of a language model, looped or with a stack over depth if the settings say so."""
     layers, loops = build_layers(settings, settings.layers, causal), settings.loops
     if settings.depth_stack is not None:
-        stacks = [stack_trans(settings.d_model, settings.depth_stack) for _ in settings.layers]
-        return DepthStackLayers(layers.blocks, stacks, layers.final)
+        stacks: list[Any] = [stack_trans(settings.d_model, settings.depth_stack) for _ in settings.layers]
+        return models.DepthStackLayers(layers.blocks, stacks, layers.final)
     if loops is None:
         return layers
     blocks, end = list(layers.blocks), len(layers.blocks) - loops.coda

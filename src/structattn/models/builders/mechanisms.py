@@ -45,7 +45,7 @@ def stack_pointer(d_model: int, stack: StackPointer) -> attention.AttentionLayer
     return attention.StackPointerAttention(d_model, stack.bottom, stack.num_heads)
 
 
-def stack_trans(d_model: int, stack: StackTrans) -> attention.StackTransAttention:
+def stack_trans(d_model: int, stack: StackTrans) -> attention.AttentionLayer:
     """Return the stacks of StackTrans."""
     sizes = stack.stack_embedding_size, stack.num_heads, stack.depth
     return attention.StackTransAttention(d_model, *sizes, stack.form, stack.read)
