@@ -10,7 +10,7 @@ from structattn.settings.run import resolve_settings
 from structattn.support.errors import SettingsError
 
 VOCABULARY, EOS, NUM_TEXTS = 13, 2, 64
-LAYERS = {"layers": "softmax.hard.superposition-3.gaussian"}
+LAYERS = {"layers": "softmax.hard.superposition-3.gaussian.delta_product"}
 KINDS = {
     "transformer": {"kind": "transformer", **LAYERS},
     "masked": {"kind": "masked", **LAYERS},

@@ -8,11 +8,13 @@ import pytest
 import torch
 
 from structattn.attention import (
+    DeltaProductAttention,
     GaussianAttention,
     HardAttention,
     NondeterministicStackAttention,
     SoftmaxAttention,
     StackPointerAttention,
+    StackTransAttention,
     SuperpositionStackAttention,
     XavierInitialized,
 )
@@ -47,6 +49,8 @@ LAYERS = {
         for name, mechanism in MECHANISMS.items()
         if (mechanism.layer or mechanism.self_attention) and mechanism.settings is not NoAttention
     },
+    "delta_product, sizes": lambda: DeltaProductAttention(WIDTH, 2, 3, key_size=4, value_size=2),
+    "delta_product, ungated": lambda: DeltaProductAttention(WIDTH, 2, 1, gate=False, convolution_size=0),
     "gaussian, three heads": lambda: GaussianAttention(WIDTH, [-1.0, 0.0, 0.5]),
     "gaussian, learned heads": lambda: GaussianAttention(
         WIDTH, [-1.0], num_learned_heads=2, kernel="window", positions=RotaryPositions(2)
@@ -70,6 +74,8 @@ LAYERS = {
     "stack pointer, learned bottom": lambda: StackPointerAttention(WIDTH, bottom="learned"),
     "stack pointer, three stacks": lambda: StackPointerAttention(WIDTH, num_heads=3),
     "stack pointer, learned bottom, two stacks": lambda: StackPointerAttention(WIDTH, "learned", num_heads=2),
+    "stack_trans, paper": lambda: StackTransAttention(WIDTH, 4, 2, depth=3, form="paper"),
+    "stack_trans, read before": lambda: StackTransAttention(WIDTH, 3, 1, depth=2, read="before"),
     "nondeterministic, window": lambda: NondeterministicStackAttention(WIDTH, 2, 2, 3, window=3),
     "nondeterministic, pop offset": lambda: NondeterministicStackAttention(WIDTH, 2, 2, 3, pop_offset=3.0),
     "nondeterministic, as its code": lambda: NondeterministicStackAttention(WIDTH, 1, 2, 4, pushed_activation="exp"),
@@ -154,7 +160,7 @@ def test_explanation_is_complete(layer):
     past = torch.arange(7) >= lengths[:, None]
     sums = record.weights.sum(-1).transpose(1, 2)[~past]
     assert (sums <= 1 + (1e-8 if record.mechanism == "gaussian" else 1e-12)).all()  # an infinite sum of densities
-    if record.mechanism not in ("gaussian", "superposition"):  # cut at borders; a stack that may be empty
+    if record.mechanism not in ("gaussian", "superposition", "stack_trans"):  # cut at borders; stacks that may be empty
         torch.testing.assert_close(sums, torch.ones_like(sums))
     if "actions" in record.details:
         total = record.details["actions"].sum(-1)[~past]
@@ -177,6 +183,8 @@ def test_contents_of_stacks_are_complete(layer):
     for parts in [found.positions] if found.symbols is None else [found.positions, found.symbols]:
         torch.testing.assert_close(parts.sum(-1), found.at_least)
     torch.testing.assert_close(found.at_least.sum(-1), found.height)  # 7 items, and the bottom
+    if record.mechanism == "stack_trans":
+        return  # it reads all cells, not the top
     pointer_bottom = record.mechanism == "stack_pointer"  # the empty stack is no item
     top = found.positions[..., 0, pointer_bottom:].view(3, 7, num_heads, -1)
     torch.testing.assert_close(top.transpose(1, 2), record.weights[..., pointer_bottom:])

@@ -25,6 +25,8 @@ SELF = {
     "superposition": attention.SuperpositionStackAttention(D, 3),
     "nondeterministic": attention.NondeterministicStackAttention(D, 2, 2, 3),
     "stack_pointer": attention.StackPointerAttention(D),
+    "stack_trans": attention.StackTransAttention(D),
+    "delta_product": attention.DeltaProductAttention(D, 2),
 }
 CROSS = {
     "softmax": attention.CrossSoftmaxAttention(D, 2),

@@ -136,6 +136,23 @@ def pointer_steps(actions: Tensor, values: Tensor) -> Tensor:
     return torch.stack(readings, 1)
 
 
+def delta_parts(batch: int, time: int, steps: int = 2) -> tuple[Tensor, ...]:
+    """Query, key, value, beta and log-decay of one head."""
+    shape = batch, 1, time
+    key = torch.nn.functional.normalize(numbers(*shape, steps, 3), dim=-1)
+    beta = 2 * torch.sigmoid(numbers(*shape, steps))
+    return numbers(*shape, 3, seed=1), key, numbers(*shape, steps, 2), beta, -numbers(*shape, seed=2).abs()
+
+
+def delta_steps(*tensors: Tensor) -> Tensor:
+    query, _, value, *_ = tensors
+    state, readings = query.new_zeros(*query.shape[:2], query.shape[-1], value.shape[-1]), []
+    for token in zip(*(tensor.unbind(2) for tensor in tensors), strict=True):
+        reading, state = operators.delta_product_step(state, *token)
+        readings.append(reading)
+    return torch.stack(readings, 2)
+
+
 def gumbel_attention(scores: Tensor, values: Tensor) -> Tensor:
     """``hard_attention`` with ``sample``, for given noise."""
     return gumbel_softmax(scores, scores.detach().amax(-1), 0.7) @ values
@@ -161,6 +178,7 @@ SUPERPOSITION = RecurrentStack("superposition", 2)
 NONDETERMINISTIC = RecurrentStack("nondeterministic", 2, 1, 2, "none")
 STRATIFIED = RecurrentStack("stratified", 2, pushed="tanh")
 TOO_LONG, FLOATS = torch.tensor([4, 3]), torch.tensor([1.0, 2.0])
+SPLITS = torch.tensor([[0, 0, 1, 3], [0, 0, 0, 1], [1, 0, 0, 2], [1, 0, 2, 3]])  # of sequences of 4 positions
 GAUSSIANS = {"offsets": (0.0, -1.5)}
 
 CATALOGUE = (
@@ -354,6 +372,50 @@ CATALOGUE = (
             "superposition": Sample(network(SUPERPOSITION, 1), {"cell": "tanh", "stack": SUPERPOSITION}),
         },
         refused=frozenset({"double backward"}),
+    ),
+    Operator(
+        "delta_product",
+        operators.delta_product,
+        sizes(delta_parts),
+        (
+            (failing(operators.delta_product, *delta_parts(2, 3)[1:], numbers(2)), ValueError, "query has shape"),
+            (failing(operators.delta_product, *delta_parts(2, 3), lengths=TOO_LONG), ValueError, "lengths range"),
+            (failing(operators.delta_product, *delta_parts(2, 3, 0)), ValueError, "m = 0; expected at least one"),
+            (failing(operators.delta_product, *delta_parts(2, 3), implementation="cpu"), ValueError, "'chunked'"),
+        ),
+        refused=frozenset(),
+    ),
+    Operator(
+        "delta_product_step",
+        delta_steps,
+        {"ordinary": Sample(delta_parts(2, 3))},
+        refused=frozenset(),
+        definition=lambda *tensors: operators.delta_product(*tensors, implementation="reference"),
+        has_implementations=False,
+    ),
+    Operator(
+        "tree_regularization",
+        operators.tree_regularization,
+        {
+            "ordinary": Sample((numbers(2, 4, 3),), {"splits": SPLITS}),
+        },
+        (
+            (failing(operators.tree_regularization, numbers(2, 4), SPLITS), ValueError, "hidden has shape"),
+            (
+                failing(operators.tree_regularization, numbers(2, 4, 3), SPLITS.double()),
+                ValueError,
+                "expected integers",
+            ),
+            (failing(operators.tree_regularization, numbers(1, 4, 3), SPLITS), ValueError, "sequences of splits range"),
+            (failing(operators.tree_regularization, numbers(2, 3, 3), SPLITS), ValueError, "positions of splits range"),
+            (
+                failing(operators.tree_regularization, numbers(2, 4, 3), SPLITS, lengths=TOO_LONG - 1),
+                ValueError,
+                "expected i <= k < j within the sequence",
+            ),
+        ),
+        refused=frozenset(),
+        has_implementations=False,
     ),
     Operator(
         "receptive_field",

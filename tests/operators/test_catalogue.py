@@ -23,7 +23,7 @@ ERRORS = [(operator.name, *error) for operator in CATALOGUE for error in operato
 # The quick suite: all transforms of three operators with different rules, and a few transforms of the others.
 QUICK_OPERATORS = {"superposition_stack", "softmax_attention", "gaussian_attention"}
 QUICK_TRANSFORMS = {"double backward", "func.grad", "jvp", "vmap", "vmap(grad)", "vmap, lengths"}
-WITHOUT_TENSORS = {"gaussian_weights", "nondeterministic_stack_initial_state", "stack_rnn_initial_state"}
+WITHOUT_TENSORS = {"tree_splits", "gaussian_weights", "nondeterministic_stack_initial_state", "stack_rnn_initial_state"}
 
 
 def is_quick(operator, sample, transform):

@@ -92,5 +92,5 @@ def test_where_mechanisms_can_be_used():
         "stratified"
     ]
     assert [literal for literal, entry in MECHANISMS.items() if entry.added_stack] == [
-        "superposition", "nondeterministic", "stack_pointer",
+        "superposition", "nondeterministic", "stack_pointer", "stack_trans",
     ]  # fmt: skip

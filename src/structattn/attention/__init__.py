@@ -5,7 +5,9 @@ Self-attention (``AttentionLayer``; ``AttendingLayer`` where it also returns its
 - ``SoftmaxAttention``: multi-head scaled dot-product attention
 - ``HardAttention``: each head selects one position
 - ``GaussianAttention``: heads with hard-coded weights
-- ``SuperpositionStackAttention``, ``NondeterministicStackAttention``, ``StackPointerAttention``: differentiable stacks
+- ``SuperpositionStackAttention``, ``NondeterministicStackAttention``, ``StackPointerAttention``,
+  ``StackTransAttention``: differentiable stacks
+- ``DeltaProductAttention``: a linear recurrence that can rotate its state
 - ``TwoStreamAttention``: softmax attention for one of two ``Streams``, hard attention for the other
 
 Cross-attention (``CrossAttentionLayer``): ``CrossSoftmaxAttention``, ``CrossHardAttention``, ``CrossGaussianAttention``
@@ -22,6 +24,7 @@ from typing import TYPE_CHECKING
 from structattn.support.imports import by_name, lazy_exports
 
 if TYPE_CHECKING:
+    from structattn.attention.delta_product import DeltaProductAttention
     from structattn.attention.gaussian import CrossGaussianAttention, GaussianAttention
     from structattn.attention.hard import CrossHardAttention, HardAttention
     from structattn.attention.nondeterministic_stack import NondeterministicStackAttention
@@ -31,12 +34,14 @@ if TYPE_CHECKING:
         AttentionState,
         CrossAttentionLayer,
         Explanation,
+        SelfInitialized,
         Streams,
         XavierInitialized,
     )
     from structattn.attention.self_attention import SelfAttention
     from structattn.attention.softmax import CrossSoftmaxAttention, SoftmaxAttention
     from structattn.attention.stack_pointer import StackPointerAttention
+    from structattn.attention.stack_trans import StackTransAttention
     from structattn.attention.superposition_stack import SuperpositionStackAttention
     from structattn.attention.two_stream import CrossTwoStreamAttention, TwoStreamAttention
 
@@ -49,13 +54,16 @@ __all__ = [
     "CrossHardAttention",
     "CrossSoftmaxAttention",
     "CrossTwoStreamAttention",
+    "DeltaProductAttention",
     "Explanation",
     "GaussianAttention",
     "HardAttention",
     "NondeterministicStackAttention",
     "SelfAttention",
+    "SelfInitialized",
     "SoftmaxAttention",
     "StackPointerAttention",
+    "StackTransAttention",
     "Streams",
     "SuperpositionStackAttention",
     "TwoStreamAttention",
@@ -66,15 +74,18 @@ __getattr__, __dir__ = lazy_exports(
     __name__,
     by_name(
         {
+            "structattn.attention.delta_product": "DeltaProductAttention",
             "structattn.attention.gaussian": "CrossGaussianAttention GaussianAttention",
             "structattn.attention.hard": "CrossHardAttention HardAttention",
             "structattn.attention.nondeterministic_stack": "NondeterministicStackAttention",
             "structattn.attention.protocols": (
-                "AttendingLayer AttentionLayer AttentionState CrossAttentionLayer Explanation Streams XavierInitialized"
+                "AttendingLayer AttentionLayer AttentionState CrossAttentionLayer Explanation SelfInitialized Streams "
+                "XavierInitialized"
             ),
             "structattn.attention.self_attention": "SelfAttention",
             "structattn.attention.softmax": "CrossSoftmaxAttention SoftmaxAttention",
             "structattn.attention.stack_pointer": "StackPointerAttention",
+            "structattn.attention.stack_trans": "StackTransAttention",
             "structattn.attention.superposition_stack": "SuperpositionStackAttention",
             "structattn.attention.two_stream": "CrossTwoStreamAttention TwoStreamAttention",
         }

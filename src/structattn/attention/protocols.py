@@ -124,6 +124,15 @@ class XavierInitialized(Protocol):
 
 
 @runtime_checkable
+class SelfInitialized(Protocol):
+    """A layer with parameters that no rule for linear maps, embeddings and norms fits."""
+
+    def initialize_own(self) -> None:
+        """Draw these parameters from torch's global generator; the others stay."""
+        ...
+
+
+@runtime_checkable
 class CrossAttentionLayer(Protocol):
     """A layer in which the positions of a sequence attend to another sequence, the memory.
 

@@ -13,6 +13,7 @@ from structattn.settings.recurrent import ElmanSettings, LstmSettings
 from structattn.settings.transformer import (
     EncoderDecoderSettings,
     LanguageModelSettings,
+    LayeredSettings,
     MaskedLanguageModelSettings,
     TwoStreamEncoderDecoderSettings,
     TwoStreamSettings,
@@ -25,9 +26,9 @@ def describe_model(settings: ModelSettings) -> str:
     """For example ``d 28: 2 softmax, nondeterministic 2-3-5, 2 softmax``."""
     match settings:
         case LanguageModelSettings():
-            return f"d {settings.d_model}: {_embedding_in_words(settings.embedding)}{_layers_in_words(settings.layers)}"
+            return f"d {settings.d_model}: {_embedding_in_words(settings.embedding)}{_looped_in_words(settings)}"
         case MaskedLanguageModelSettings():
-            return f"d {settings.d_model}, masked: {_layers_in_words(settings.layers)}"
+            return f"d {settings.d_model}, masked: {_looped_in_words(settings)}"
         case EncoderDecoderSettings():
             return f"d {settings.d_model}: {_sides_in_words(settings)}"
         case TwoStreamSettings() | TwoStreamEncoderDecoderSettings():
@@ -89,6 +90,19 @@ def _embedding_in_words(embedding: WordEmbedding) -> str:
 
 def _layers_in_words(layers: Sequence[Layer]) -> str:
     return _in_runs(_layer_in_words(layer) for layer in layers)
+
+
+def _looped_in_words(settings: LayeredSettings) -> str:
+    if settings.loops is None:
+        stack = "" if settings.depth_stack is None else f"; {describe_mechanism(settings.depth_stack)} over depth"
+        return _layers_in_words(settings.layers) + stack
+    loops, end = settings.loops, len(settings.layers) - settings.loops.coda
+    factor = f"{loops.factor} " if loops.factor > 1 else ""
+    most = "" if loops.maximum is None else f", at most {loops.maximum}"
+    times = f"{factor}log n{most}" if loops.count == "log" else f"{loops.count}"
+    repeated = f"({_layers_in_words(settings.layers[loops.prelude : end])}) x {times}"
+    parts = _layers_in_words(settings.layers[: loops.prelude]), repeated, _layers_in_words(settings.layers[end:])
+    return ", ".join(part for part in parts if part)
 
 
 def _in_runs(words: Iterable[str]) -> str:

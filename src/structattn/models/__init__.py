@@ -3,13 +3,14 @@
 - ``LanguageModel``, ``MaskedLanguageModel``, ``EncoderDecoder``: transformers
 - ``RecurrentLanguageModel``: LSTM or Elman network, optionally with a stack
 - ``Layers`` of ``Block``s with ``Residual`` sublayers, ``FeedForward``; ``Embedding``, ``TwoStreamEmbedding``
+- ``LoopedLayers``, which are applied several times; ``DepthStackLayers``, with a stack from layer to layer
 - ``SpelledEmbedding`` with a ``Composition`` (``BidirectionalComposition``, ``ForwardComposition``) and
   ``SpellingDecoder``: words from and to characters
 - ``EachStream``, ``SemanticStream``, ``FeedForwardFirst``: hidden states of two streams
 - ``initialize_transformer``, ``initialize_recurrent``: initial weights
 - ``evaluating``, ``evaluating_with_dropout``: evaluation mode for a block of code
 - ``CausalModel``, ``AttendingModel``: protocols of models
-- ``BlockState``, ``LayersState``, ``SpellingState``: incremental states; ``EncoderDecoderExplanation``
+- ``BlockState``, ``LayersState``, ``LoopedState``, ``SpellingState``: incremental states; ``EncoderDecoderExplanation``
 """
 
 from typing import TYPE_CHECKING
@@ -25,11 +26,13 @@ if TYPE_CHECKING:
         SpelledEmbedding,
     )
     from structattn.models.characters.spelling import SpellingDecoder, SpellingState
+    from structattn.models.depth_stack import DepthStackLayers
     from structattn.models.embedding import Embedding, TwoStreamEmbedding
     from structattn.models.encoder_decoder import EncoderDecoder, EncoderDecoderExplanation
     from structattn.models.initialization import initialize_transformer
     from structattn.models.language_model import LanguageModel, MaskedLanguageModel
     from structattn.models.layers import Layers, LayersState
+    from structattn.models.looped import LoopedLayers, LoopedState
     from structattn.models.mode import evaluating, evaluating_with_dropout
     from structattn.models.protocols import AttendingModel, CausalModel
     from structattn.models.recurrent.initialization import initialize_recurrent
@@ -43,6 +46,7 @@ __all__ = [
     "BlockState",
     "CausalModel",
     "Composition",
+    "DepthStackLayers",
     "EachStream",
     "Embedding",
     "EncoderDecoder",
@@ -53,6 +57,8 @@ __all__ = [
     "LanguageModel",
     "Layers",
     "LayersState",
+    "LoopedLayers",
+    "LoopedState",
     "MaskedLanguageModel",
     "RecurrentLanguageModel",
     "Residual",
@@ -76,11 +82,13 @@ __getattr__, __dir__ = lazy_exports(
                 "BidirectionalComposition Composition ForwardComposition SpelledEmbedding"
             ),
             "structattn.models.characters.spelling": "SpellingDecoder SpellingState",
+            "structattn.models.depth_stack": "DepthStackLayers",
             "structattn.models.embedding": "Embedding TwoStreamEmbedding",
             "structattn.models.encoder_decoder": "EncoderDecoder EncoderDecoderExplanation",
             "structattn.models.initialization": "initialize_transformer",
             "structattn.models.language_model": "LanguageModel MaskedLanguageModel",
             "structattn.models.layers": "Layers LayersState",
+            "structattn.models.looped": "LoopedLayers LoopedState",
             "structattn.models.mode": "evaluating evaluating_with_dropout",
             "structattn.models.protocols": "AttendingModel CausalModel",
             "structattn.models.recurrent.initialization": "initialize_recurrent",

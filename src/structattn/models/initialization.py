@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from structattn.attention import XavierInitialized
+from structattn.attention import SelfInitialized, XavierInitialized
 from structattn.models.block import Block, FeedForward
 from structattn.models.characters.embedding import SpelledEmbedding
 from structattn.models.embedding import Embedding
@@ -25,7 +25,8 @@ def initialize_transformer(
     "uniform" is that of DuSell & Chiang (2024), appendix D.2: Xavier's uniform rule, with biases 0, for the projections
     of stack layers, the feed-forward maps in the same block (the hidden one with the gain of ReLU, sqrt(2)) and an
     untied output layer; ones and zeros for layer norms; U(-scale, scale) for everything else: embeddings,
-    softmax attention with its feed-forward maps, biases there, and the vector at the bottom of a stack.
+    softmax attention with its feed-forward maps, biases there, and the vector at the bottom of a stack. With any rule,
+    ``SelfInitialized`` layers draw what is particular to them.
     "xavier" (You et al. 2020) is Xavier's rule for all linear maps, "lecun" (Haiku's default, used by Li et al. 2024)
     N(0, 1 / inputs) truncated at two standard deviations; both with biases 0, and module defaults for the rest.
 
@@ -59,6 +60,8 @@ def _init_uniform(model: nn.Module, scale: float) -> None:
             module.reset_parameters()
         elif isinstance(module, Block):
             _init_stacks(module)
+        elif isinstance(module, SelfInitialized):
+            module.initialize_own()
 
 
 def _init_stacks(block: Block) -> None:

@@ -1,6 +1,6 @@
 """Language models: causal, and masked."""
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +10,7 @@ from structattn.models.block import HiddenStates
 from structattn.models.characters.embedding import SpelledEmbedding, require_untied
 from structattn.models.embedding import Embedding, TwoStreamEmbedding, class_logits
 from structattn.models.layers import Layers, LayersState
+from structattn.models.looped import LoopedLayers, LoopedState
 from structattn.support.shapes import Bool, Float, Int
 
 
@@ -19,7 +20,7 @@ class _TransformerLanguageModel(nn.Module):
     def __init__(
         self,
         embedding: Embedding | SpelledEmbedding | TwoStreamEmbedding,
-        layers: Layers,
+        layers: Layers | LoopedLayers,
         output: nn.Module | None = None,
     ) -> None:
         super().__init__()
@@ -76,15 +77,15 @@ class LanguageModel(_TransformerLanguageModel):
         """
         return self._logits(self.layers(self.embedding(tokens, 0, lengths), lengths))
 
-    def initial_state(self, batch_size: int) -> LayersState:
+    def initial_state(self, batch_size: int) -> LayersState | LoopedState:
         """Return the state before the first token, which is <bos>."""
         return self.layers.initial_state(batch_size)
 
     def step(
-        self, tokens: Int[Tensor, " batch"], state: LayersState
-    ) -> tuple[Float[Tensor, "batch classes"], LayersState]:
+        self, tokens: Int[Tensor, " batch"], state: LayersState | LoopedState
+    ) -> tuple[Float[Tensor, "batch classes"], LayersState | LoopedState]:
         """Process one token of each sequence; return the logits of the next and the new state."""
-        x, state = self.layers.step(self.embedding.embed_step(tokens, state.position), state)
+        x, state = cast(Any, self.layers).step(self.embedding.embed_step(tokens, state.position), state)
         return self._logits(x), state
 
 
@@ -100,7 +101,7 @@ class MaskedLanguageModel(_TransformerLanguageModel):
         output: from hidden states to logits; None: tied to the embedding, without bias.
     """
 
-    def __init__(self, embedding: Embedding, layers: Layers, output: nn.Linear | None = None) -> None:
+    def __init__(self, embedding: Embedding, layers: Layers | LoopedLayers, output: nn.Linear | None = None) -> None:
         super().__init__(embedding, layers, output)
         self.mask = embedding.vocabulary_size
 

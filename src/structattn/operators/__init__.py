@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from structattn.support.imports import by_name, lazy_exports
 
 if TYPE_CHECKING:
+    from structattn.operators.delta_product import delta_product, delta_product_step
     from structattn.operators.gaussian_attention import gaussian_attention, gaussian_weights
     from structattn.operators.hard_attention import hard_attention
     from structattn.operators.nondeterministic_stack import (
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
         superposition_stack,
         superposition_stack_weights,
     )
+    from structattn.operators.tree_regularization import tree_regularization, tree_splits
 
 __all__: list[str] = [
     "BestRun",
@@ -55,6 +57,8 @@ __all__: list[str] = [
     "StratifiedAction",
     "SuperpositionAction",
     "decoder_receptive_fields",
+    "delta_product",
+    "delta_product_step",
     "gaussian_attention",
     "gaussian_weights",
     "hard_attention",
@@ -78,12 +82,15 @@ __all__: list[str] = [
     "stratified_stack_weights",
     "superposition_stack",
     "superposition_stack_weights",
+    "tree_regularization",
+    "tree_splits",
 ]
 
 __getattr__, __dir__ = lazy_exports(
     __name__,
     by_name(
         {
+            "structattn.operators.delta_product": "delta_product delta_product_step",
             "structattn.operators.gaussian_attention": "gaussian_attention gaussian_weights",
             "structattn.operators.hard_attention": "hard_attention",
             "structattn.operators.nondeterministic_stack": (
@@ -104,6 +111,7 @@ __getattr__, __dir__ = lazy_exports(
             "structattn.operators.superposition_stack": (
                 "SuperpositionAction superposition_stack superposition_stack_weights"
             ),
+            "structattn.operators.tree_regularization": "tree_regularization tree_splits",
         }
     ),
 )

@@ -87,6 +87,24 @@ class CrossGaussian(Gaussian):
     )
 
 
+class DeltaProduct(MultiHead):
+    """Gated DeltaProduct, a linear recurrence (Siems et al. 2025)."""
+
+    attention: Literal["delta_product"]
+    num_householder: int = Field(
+        default=2, ge=1, le=64, description="m, number of Householder steps per token; 1: gated DeltaNet"
+    )
+    key_size: Size | None = Field(default=None, description="size of a head's keys; null: d_model / num_heads")
+    value_size: Size | None = Field(default=None, description="size of a head's values; null: d_model / num_heads")
+    gate: bool = Field(default=True, description="whether the state decays; false: it can be kept for ever")
+    negative_eigenvalues: bool = Field(
+        default=True, description="strengths in (0, 2), which can reflect; false: in (0, 1), which can only erase"
+    )
+    convolution_size: int = Field(
+        default=4, ge=0, le=64, description="positions that the convolution of queries, keys and values sees; 0: none"
+    )
+
+
 class Superposition(Settings):
     """Superposition stack attention (DuSell & Chiang 2024, section 5)."""
 
@@ -176,6 +194,31 @@ class StackPointer(Settings):
     num_heads: Size = Field(
         default=1, description="number of stacks, each for d_model / num_heads numbers of the values"
     )
+
+
+class StackTrans(Settings):
+    """Small bounded stacks that are read over all cells (StackTrans, 2025)."""
+
+    attention: Literal["stack_trans"] = "stack_trans"
+    stack_embedding_size: Size = Field(default=64, description="size of the vectors of all stacks together")
+    num_heads: Size = Field(default=4, description="number of stacks")
+    depth: Size = Field(default=24, description="number of cells of a stack; items below the last one are lost")
+    form: Literal["released", "paper"] = Field(
+        default="released",
+        description="as the authors' package, with a null cell and actions of the input; or as the paper, with actions "
+        "of the pushed vector and the mask as a factor of the score",
+    )
+    read: Literal["after", "before"] = Field(
+        default="after", description="read after the action of the same position; before: as the paper's indices say"
+    )
+
+    @model_validator(mode="after")
+    def _check_num_heads(self) -> Self:
+        if self.stack_embedding_size % self.num_heads:
+            raise ValueError(
+                f"stack_embedding_size {self.stack_embedding_size} is not divisible by num_heads {self.num_heads}"
+            )
+        return self
 
 
 class NoAttention(Settings):
@@ -297,6 +340,12 @@ _ENTRIES = (
         optional_size="num_heads",
     ),
     Mechanism(
+        DeltaProduct,
+        self_attention=_builder("delta_product"),
+        optional_size="num_householder",
+        label="DeltaProduct",
+    ),
+    Mechanism(
         Superposition,
         layer=_builder("superposition"),
         added_stack=True,
@@ -334,6 +383,16 @@ _ENTRIES = (
         actions=("push", "no-op", "pop"),
         caption="Stack pointer. Top: probability of each action at every position. Bottom: probability that each "
         "position is on top of the stack.",
+    ),
+    Mechanism(
+        StackTrans,
+        layer=_builder("stack_trans"),
+        added_stack=True,
+        optional_size="stack_embedding_size",
+        label="StackTrans",
+        actions=("push", "no-op", "pop"),
+        caption="StackTrans. Top: probability of each action at every position. Bottom: weights of the null cell and "
+        "of the vectors pushed at other positions in each position's reading of all cells.",
     ),
     Mechanism(
         NoAttention,

@@ -16,8 +16,16 @@ from structattn.settings.embeddings import (
     TableEmbedding,
     WordEmbedding,
 )
-from structattn.settings.layers import DEFAULT_LAYERS, CrossLayers, Layers
-from structattn.settings.mechanisms import Gaussian, GumbelSoftmax, MultiHead, NoAttention, Softmax, StackPointer
+from structattn.settings.layers import DEFAULT_LAYERS, CrossLayers, Layers, Loops
+from structattn.settings.mechanisms import (
+    Gaussian,
+    GumbelSoftmax,
+    MultiHead,
+    NoAttention,
+    Softmax,
+    StackPointer,
+    StackTrans,
+)
 
 
 class TransformerSettings(Settings):
@@ -100,9 +108,23 @@ class LayeredSettings(TransformerSettings):
     """Base class of language models, causal and masked: one list of layers."""
 
     layers: Layers = DEFAULT_LAYERS
+    loops: Loops | None = Field(
+        default=None, description="layers that are applied several times: how often, or a mapping; null: none"
+    )
+    depth_stack: StackTrans | None = Field(
+        default=None, description="StackTrans over depth, a step after each layer, as published; null: none"
+    )
     tied_embeddings: bool = Field(
         default=False, description="share the weights of embeddings and output layer, which then has no bias"
     )
+
+    @model_validator(mode="after")
+    def _check_loops(self) -> Self:
+        if self.loops is not None and self.depth_stack is not None:
+            raise ValueError("loops and depth_stack: a stack over depth has no looped layers; expected one of them")
+        if self.loops is not None:
+            self.loops.require_fits(len(self.layers))
+        return self
 
     def attentions(self) -> Mapping[str, Sequence[Settings]]:
         """Return the attention of each layer."""

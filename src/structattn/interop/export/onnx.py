@@ -42,6 +42,10 @@ def require_graph(run: TrainedRun) -> None:
     """
     require_own_tables(run, FORM)
     settings, model = run.settings.model, run.model
+    if getattr(settings, "loops", None) is not None:
+        raise refuse(run, FORM, "model.loops", "a graph has one cache for each layer")
+    if getattr(settings, "depth_stack", None) is not None:
+        raise refuse(run, FORM, "model.depth_stack", _STEPS)
     match settings:
         case EncoderDecoderSettings():
             _require_layers(run, "model.encoder.layers", model.encoder, settings.encoder.layers)

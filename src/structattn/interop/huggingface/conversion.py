@@ -30,10 +30,12 @@ UNLIMITED_POSITIONS = 1024  # of a GPT-2 made of a model whose positions have no
 def is_gpt2(settings: Settings) -> bool:
     """Return whether GPT-2 computes the same as a model with these settings.
 
-    It does for pre-norm layers of softmax attention and feed-forward sublayers, with tied embeddings and positions that
-    are added to them.
+    It does for pre-norm layers of softmax attention and feed-forward sublayers, without loops and stacks, with tied
+    embeddings and positions that are added to them.
     """
     if not isinstance(settings, LanguageModelSettings) or settings.d_ff is None or settings.norm != "pre":
+        return False
+    if settings.loops is not None or settings.depth_stack is not None:
         return False
     positions = settings.positions
     added = isinstance(positions, Learned | NoPositions) or (

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import assert_never
+from typing import Any, assert_never
 
 import torch
 from torch import Tensor, nn
 
+from structattn import models  # of which those that few models have are imported when they are first used
 from structattn.attention import CrossAttentionLayer
 from structattn.models import (
     BidirectionalComposition,
@@ -16,6 +17,7 @@ from structattn.models import (
     FeedForward,
     ForwardComposition,
     Layers,
+    LoopedLayers,
     SpelledEmbedding,
     SpellingDecoder,
 )
@@ -24,6 +26,7 @@ from structattn.models.builders.mechanisms import (
     build_cross_attention,
     build_stack,
     dropout_rate,
+    stack_trans,
 )
 from structattn.models.builders.positions import added_positions
 from structattn.settings.embeddings import (
@@ -34,7 +37,7 @@ from structattn.settings.embeddings import (
     WordEmbedding,
 )
 from structattn.settings.layers import CrossAttention, Layer
-from structattn.settings.transformer import TransformerSettings
+from structattn.settings.transformer import LayeredSettings, TransformerSettings
 from structattn.support.errors import SettingsError
 from structattn.support.shapes import Int64
 from structattn.support.special_tokens import CLASS_OFFSET
@@ -48,6 +51,27 @@ def build_layers(
     cross_layers = [None] * len(layers) if cross is None else [build_cross_attention(settings, each) for each in cross]
     blocks = [_block(settings, layer, causal, other) for layer, other in zip(layers, cross_layers, strict=True)]
     return Layers(blocks, nn.LayerNorm(settings.d_model) if settings.norm == "pre" else None)
+
+
+def build_model_layers(settings: LayeredSettings, causal: bool) -> Layers | LoopedLayers:
+    """Return the blocks of a language model, looped or with a stack over depth if the settings say so."""
+    layers, loops = build_layers(settings, settings.layers, causal), settings.loops
+    if settings.depth_stack is not None:
+        stacks: list[Any] = [stack_trans(settings.d_model, settings.depth_stack) for _ in settings.layers]
+        return models.DepthStackLayers(layers.blocks, stacks, layers.final)
+    if loops is None:
+        return layers
+    blocks, end = list(layers.blocks), len(layers.blocks) - loops.coda
+    return LoopedLayers(
+        Layers(blocks[: loops.prelude]),
+        Layers(blocks[loops.prelude : end]),
+        Layers(blocks[end:], layers.final),
+        loops.count,
+        loops.factor,
+        loops.maximum,
+        loops.injected,
+        causal,
+    )
 
 
 def build_embedding(

@@ -8,11 +8,13 @@ from structattn.models.builders.positions import score_positions
 from structattn.settings.base import Settings
 from structattn.settings.mechanisms import (
     CrossGaussian,
+    DeltaProduct,
     Gaussian,
     Hard,
     Nondeterministic,
     Softmax,
     StackPointer,
+    StackTrans,
     Superposition,
     mechanism_of,
 )
@@ -41,6 +43,12 @@ def nondeterministic(d_model: int, stack: Nondeterministic) -> attention.Attenti
 def stack_pointer(d_model: int, stack: StackPointer) -> attention.AttentionLayer:
     """Return stack pointer attention."""
     return attention.StackPointerAttention(d_model, stack.bottom, stack.num_heads)
+
+
+def stack_trans(d_model: int, stack: StackTrans) -> attention.AttentionLayer:
+    """Return the stacks of StackTrans."""
+    sizes = stack.stack_embedding_size, stack.num_heads, stack.depth
+    return attention.StackTransAttention(d_model, *sizes, stack.form, stack.read)
 
 
 def softmax(settings: TransformerSettings, softmax: Softmax, causal: bool) -> attention.AttentionLayer:
@@ -73,6 +81,20 @@ def gaussian(settings: TransformerSettings, gaussian: Gaussian, causal: bool) ->
         causal=causal,
         dropout=dropout_rate(settings, settings.attention_dropout),
         positions=score_positions(settings, learned, d_model // num_heads) if learned else None,
+    )
+
+
+def delta_product(settings: TransformerSettings, delta: DeltaProduct, causal: bool) -> attention.AttentionLayer:
+    """Return gated DeltaProduct, which runs from left to right in bidirectional models, too."""
+    return attention.DeltaProductAttention(
+        settings.d_model,
+        delta.num_heads or settings.num_heads,
+        delta.num_householder,
+        delta.key_size,
+        delta.value_size,
+        delta.gate,
+        delta.negative_eigenvalues,
+        delta.convolution_size,
     )
 
 

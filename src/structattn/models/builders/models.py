@@ -23,6 +23,7 @@ from structattn.models.builders.layers import (
     VocabularySpec,
     build_embedding,
     build_layers,
+    build_model_layers,
     build_output,
     build_spelling,
     build_word_embedding,
@@ -166,7 +167,7 @@ def build_language_model(
     embedding = build_word_embedding(
         settings, settings.embedding, vocabulary, settings.tied_embeddings, "model.embedding"
     )
-    layers = build_layers(settings, settings.layers, causal=True)
+    layers = build_model_layers(settings, causal=True)
     model = LanguageModel(embedding, layers, build_output(settings, vocabulary.size, settings.tied_embeddings))
     return _initialized(model, settings)
 
@@ -174,7 +175,7 @@ def build_language_model(
 def build_masked_language_model(settings: MaskedLanguageModelSettings, vocabulary_size: int) -> MaskedLanguageModel:
     """Build a masked language model with initial weights; its input has one more id, the mask."""
     embedding = build_embedding(settings, vocabulary_size, whole=True, num_masks=1)
-    layers = build_layers(settings, settings.layers, causal=False)
+    layers = build_model_layers(settings, causal=False)
     model = MaskedLanguageModel(embedding, layers, build_output(settings, vocabulary_size, settings.tied_embeddings))
     return _initialized(model, settings)
 

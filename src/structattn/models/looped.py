@@ -1,0 +1,201 @@
+"""Looped transformers: some of the layers are applied several times, with the same weights."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from structattn.attention import Explanation
+from structattn.models.layers import Layers, LayersState
+from structattn.support.shapes import Float, Int
+
+Apply = Callable[[Any, Tensor, Tensor | None], Tensor]  # Layers, their input, and which positions take the output
+
+
+@dataclass(frozen=True)
+class LoopedState:
+    """The states of all parts: an immutable value.
+
+    Args:
+        prelude: of the layers before.
+        loops: of the repeated layers, one for each repetition so far.
+        coda: of the layers after.
+        inputs: what repetitions that are yet to come read at the positions so far; none if the count is a number.
+    """
+
+    prelude: LayersState
+    loops: tuple[LayersState, ...]
+    coda: LayersState
+    inputs: Float[Tensor, "batch time d_model"]
+
+    @property
+    def position(self) -> int:
+        """The number of positions so far."""
+        return self.prelude.position
+
+    def select(self, indices: Int[Tensor, " chosen"]) -> "LoopedState":
+        """Return the states of some members of the batch, in the given order."""
+        loops = tuple(state.select(indices) for state in self.loops)
+        parts = self.prelude.select(indices), loops, self.coda.select(indices)
+        return LoopedState(*parts, self.inputs.index_select(0, indices))
+
+
+class LoopedLayers(nn.Module):
+    """X_0 = prelude(E), X_(k+1) = looped(X_k + E) for k = 0 .. R - 1, Y = coda(X_R), E the embeddings.
+
+    Such transformers are studied in theory by Merrill & Sabharwal (2025); the details here are ours. With
+    ``count="log"``, R is factor * ceil(log2(p + 1)), where p is the number of positions, <bos> included: with
+    bidirectional layers those of the sequence; with causal ones those up to a position, which then keeps its X_R and is
+    still read by later ones. So R depends neither on other sequences of the batch nor, in causal models, on what is
+    still to come.
+
+    Cost: R times that of the repeated layers. A step for which R grows runs the new repetition over all positions
+    before, which doubles the cost of all steps together at most.
+
+    Args:
+        prelude: applied once.
+        looped: the repeated layers.
+        coda: applied once, with the final layer norm.
+        count: R, or "log".
+        factor: see above; for "log" only.
+        maximum: the largest R of "log"; None: no limit.
+        injected: whether E is added before each repetition; without, deep loops forget their input.
+        causal: whether the layers are.
+    """
+
+    prelude: Any  # Layers, whose hidden states are of one stream here
+    looped: Any
+    coda: Any
+
+    def __init__(
+        self,
+        prelude: Layers,
+        looped: Layers,
+        coda: Layers,
+        count: int | Literal["log"],
+        factor: int = 1,
+        maximum: int | None = None,
+        injected: bool = True,
+        causal: bool = True,
+    ) -> None:
+        super().__init__()
+        self.prelude, self.looped, self.coda = prelude, looped, coda
+        self.count, self.factor, self.maximum = count, factor, maximum
+        self.injected, self.causal = injected, causal
+
+    @property
+    def blocks(self) -> list[Any]:
+        """The blocks of all parts, each once."""
+        return [*self.prelude.blocks, *self.looped.blocks, *self.coda.blocks]
+
+    def repetitions(self, num_positions: int) -> int:
+        """Return R for p positions."""
+        if self.count != "log":
+            return self.count
+        count = self.factor * num_positions.bit_length()  # ceil(log2(p + 1))
+        return count if self.maximum is None else min(count, self.maximum)
+
+    def forward(
+        self, x: Float[Tensor, "batch time d_model"], lengths: Int[Tensor, " batch"] | None = None
+    ) -> Float[Tensor, "batch time d_model"]:
+        """Process whole sequences. Outputs at padding are undefined."""
+        return self._run(x, lengths, lambda layers, x, _: layers(x, lengths))
+
+    def hidden_states(
+        self, x: Float[Tensor, "batch time d_model"], lengths: Int[Tensor, " batch"] | None = None
+    ) -> Float[Tensor, "batch time d_model"]:
+        """Return the output for whole sequences."""
+        y: Tensor = self(x, lengths)
+        return y
+
+    def attend(
+        self, x: Float[Tensor, "batch time d_model"], lengths: Int[Tensor, " batch"] | None = None
+    ) -> tuple[Float[Tensor, "batch time d_model"], list[tuple[Tensor | None, Tensor | None]]]:
+        """Return the output and the weights of each block at each repetition (``Block.attend``)."""
+        weights: list[tuple[Tensor | None, Tensor | None]] = []
+
+        def attending(layers: Any, x: Tensor, active: Tensor | None) -> Tensor:
+            y: Tensor
+            y, found = layers.attend(x, lengths)
+            weights.extend((None if own is None else _active_rows(own, active), None) for own, _ in found)
+            return y
+
+        return self._run(x, lengths, attending), weights
+
+    @torch.no_grad()
+    def explain(
+        self, x: Float[Tensor, "batch time d_model"], lengths: Int[Tensor, " batch"] | None = None
+    ) -> list[Explanation]:
+        """Return the attention weights of each sublayer; layers are counted over all repetitions.
+
+        Positions that keep their state have the weight zero everywhere.
+        """
+        explanations: list[Explanation] = []
+        depth = 0
+
+        def explaining(layers: Any, x: Tensor, active: Tensor | None) -> Tensor:
+            nonlocal depth
+            for each in layers.explain(x, lengths):
+                weights = _active_rows(each.weights, active)
+                explanations.append(replace(each, weights=weights, layer=depth + each.layer))
+            depth += len(layers.blocks)
+            y: Tensor = layers(x, lengths)
+            return y
+
+        self._run(x, lengths, explaining)
+        return explanations
+
+    def initial_state(self, batch_size: int) -> LoopedState:
+        """Return the state before the first position."""
+        counted = 0 if self.count == "log" else self.count
+        loops = tuple(self.looped.initial_state(batch_size) for _ in range(counted))
+        like = next(self.parameters())
+        inputs = like.new_zeros(batch_size, 0, 0)
+        return LoopedState(self.prelude.initial_state(batch_size), loops, self.coda.initial_state(batch_size), inputs)
+
+    def step(
+        self, x_t: Float[Tensor, "batch d_model"], state: LoopedState
+    ) -> tuple[Float[Tensor, "batch d_model"], LoopedState]:
+        """Process one position; return its output and the new state."""
+        x, prelude = self.prelude.step(x_t, state.prelude)
+        loops, inputs = list(state.loops), state.inputs
+        for k in range(self.repetitions(prelude.position)):
+            if k == len(loops):
+                loops.append(self._caught_up(len(x_t), inputs))
+            x, loops[k] = self.looped.step(self._with_input(x, x_t), loops[k])
+        if self.count == "log":
+            new = self._with_input(x, x_t)[:, None]
+            inputs = torch.cat([inputs, new], 1) if state.position else new
+        y, coda = self.coda.step(x, state.coda)
+        return y, LoopedState(prelude, tuple(loops), coda, inputs)
+
+    def _caught_up(self, batch_size: int, inputs: Tensor) -> LayersState:
+        """Return the state of a repetition that no position so far has come to."""
+        state: LayersState = self.looped.initial_state(batch_size)
+        for x_t in inputs.unbind(1):
+            _, state = self.looped.step(x_t, state)
+        return state
+
+    def _run(self, x: Tensor, lengths: Tensor | None, apply: Apply) -> Tensor:
+        embedded, x = x, apply(self.prelude, x, None)
+        for active in self._active(x, lengths):
+            y = apply(self.looped, self._with_input(x, embedded), active)
+            x = y if active is None else torch.where(active, y, x)
+        return apply(self.coda, x, None)
+
+    def _active(self, x: Tensor, lengths: Tensor | None) -> Iterator[Tensor | None]:
+        """Yield for each repetition which positions take its result, (B or 1, T, 1); None: all."""
+        time = x.shape[1]
+        counts = torch.tensor([self.repetitions(p) for p in range(time + 1)], device=x.device)
+        chosen = counts[None, 1:] if self.causal else counts[time if lengths is None else lengths.to(x.device)]
+        for k in range(self.repetitions(time)):
+            yield None if self.count != "log" else (chosen > k).view(-1, chosen.shape[1] if self.causal else 1, 1)
+
+    def _with_input(self, x: Tensor, embedded: Tensor) -> Tensor:
+        return x + embedded if self.injected else x
+
+
+def _active_rows(weights: Tensor, active: Tensor | None) -> Tensor:
+    return weights if active is None else torch.where(active[:, None], weights, 0)

@@ -1,0 +1,158 @@
+"""Looped transformers: the recursion written out, steps, batches, and how often which position is repeated."""
+
+import math
+
+import pytest
+import torch
+
+from structattn.loading.description import describe_model
+from structattn.models import LanguageModel, LoopedLayers
+from structattn.models.builders.models import build_model
+from structattn.settings.run import resolve_settings
+from structattn.support.errors import SettingsError
+
+VARIANTS = {
+    "three times": {"loops": 3},
+    "between": {"layers": 4, "loops": {"count": 2, "prelude": 1, "coda": 1}},
+    "log": {"loops": "log"},
+    "twice log, not injected": {"loops": {"factor": 2, "injected": False, "prelude": 1}},
+    "at most twice": {"loops": {"maximum": 2}},
+    "stacks": {"layers": "superposition-3.softmax+stack_pointer", "loops": "log"},
+    "recurrence": {"layers": "delta_product.1", "loops": "log", "norm": "post", "positions": "rotary"},
+}
+BOS, VOCABULARY = 1, 11
+
+
+def built(kind="transformer", **model):
+    task = {"transformer": "language_modeling", "masked": "masked_language_modeling"}[kind]
+    tree = {"kind": kind, "layers": 2, "d_model": 8, "d_ff": 8, "num_heads": 2} | model
+    torch.manual_seed(1)
+    settings = resolve_settings({"task": task, "data": "unused", "model": tree})
+    made = build_model(settings.model, VOCABULARY).double().eval()
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter.uniform_(-0.7, 0.7)
+    return made
+
+
+def texts(batch=3, time=9):
+    tokens = torch.randint(3, VOCABULARY, (batch, time), generator=torch.Generator().manual_seed(2))
+    return torch.cat([torch.full((batch, 1), BOS), tokens], 1)
+
+
+@pytest.fixture(params=VARIANTS.values(), ids=VARIANTS.keys())
+def model(request):
+    return built(**request.param)
+
+
+@torch.no_grad()
+def test_a_number_of_loops_is_a_deeper_model_with_shared_weights():
+    model = built(layers=4, loops={"count": 3, "prelude": 1, "coda": 1})
+    first, *repeated, last = model.layers.blocks
+    embedded = model.embedding(texts(), 0, None)
+    x = first(embedded)
+    for _ in range(3):
+        x = repeated[1](repeated[0](x + embedded))
+    torch.testing.assert_close(model.layers(embedded), model.layers.coda.final(last(x)))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("injected", [True, False])
+def test_each_position_is_repeated_for_the_length_of_its_prefix(injected):
+    """A position alone, with those before it as they were left."""
+    model = built(loops={"injected": injected})
+    embedded = model.embedding(texts(time=6), 0, None)
+    expected = []
+    for t in range(7):
+        x = embedded[:, : t + 1]
+        for k in range(math.ceil(math.log2(t + 2))):
+            y = model.layers.looped(x + embedded[:, : t + 1] if injected else x)
+            counts = torch.tensor([math.ceil(math.log2(s + 2)) for s in range(t + 1)])
+            x = torch.where((k < counts)[:, None], y, x)
+        expected.append(x[:, -1])
+    torch.testing.assert_close(model.layers(embedded), model.layers.coda.final(torch.stack(expected, 1)))
+
+
+@pytest.mark.shapes
+def test_steps_equal_the_whole(model):
+    tokens = texts()
+    whole, state, steps = model(tokens), model.initial_state(3), []
+    for each in tokens.unbind(1):
+        logits, state = model.step(each, state)
+        steps.append(logits)
+    torch.testing.assert_close(torch.stack(steps, 1), whole, rtol=1e-11, atol=1e-12)
+    weights = list(model.parameters())
+    expected = torch.autograd.grad(whole.square().sum(), weights, materialize_grads=True)
+    found = torch.autograd.grad(torch.stack(steps, 1).square().sum(), weights, materialize_grads=True)
+    for gradient, definition in zip(found, expected, strict=True):
+        assert (gradient - definition).norm() <= 1e-10 * max(1, definition.norm())
+
+
+@torch.no_grad()
+def test_a_state_is_a_value_that_beams_select_from(model):
+    tokens = texts()
+    _, state = model.step(tokens[:, 0], model.initial_state(3))
+    kept = state
+    for each in tokens[:, 1:5].unbind(1):
+        _, state = model.step(each, state)
+    chosen = torch.tensor([2, 2, 0])
+    logits, _ = model.step(tokens[chosen, 5], state.select(chosen))
+    torch.testing.assert_close(logits, model(tokens)[chosen, 5], rtol=1e-11, atol=1e-12)
+    torch.testing.assert_close(model.step(tokens[:, 1], kept)[0], model(tokens)[:, 1], rtol=1e-11, atol=1e-12)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", ["transformer", "masked"])
+@pytest.mark.parametrize("name", ["three times", "log", "at most twice"])
+def test_a_text_alone_equals_the_same_text_in_a_padded_batch(kind, name):
+    model, tokens, lengths = built(kind, **VARIANTS[name]), texts(), torch.tensor([10, 2, 5])
+    padded = torch.where(torch.arange(10) < lengths[:, None], tokens, 0)
+    together = model(padded, lengths)
+    for b, length in enumerate(lengths.tolist()):
+        torch.testing.assert_close(together[b, :length], model(tokens[b : b + 1, :length])[0], rtol=1e-11, atol=1e-12)
+
+
+@torch.no_grad()
+def test_a_bidirectional_text_is_repeated_for_its_length():
+    model, tokens = built("masked", loops="log"), texts(time=7)
+    x = embedded = model.embedding(tokens, 0, None)
+    for _ in range(4):  # ceil(log2(8 + 1))
+        x = model.layers.looped(x + embedded)
+    torch.testing.assert_close(model.layers(embedded), model.layers.coda.final(x))
+
+
+def test_weights_of_positions_that_keep_their_state_are_zero():
+    model, tokens = built(loops="log"), texts(batch=1, time=3)
+    logits, weights = model.attend(tokens)
+    records = model.explain(tokens)
+    torch.testing.assert_close(logits, model(tokens))
+    assert [record.layer for record in records] == list(range(6))  # three repetitions of two layers
+    sums = torch.stack([record.weights[0].sum(-1).mean(0) for record in records[::2]])
+    expected = torch.tensor([[1, 1, 1, 1], [0, 1, 1, 1], [0, 0, 0, 1]], dtype=torch.float64)
+    torch.testing.assert_close(sums, expected)
+    for record, other in zip(records, weights, strict=True):
+        torch.testing.assert_close(record.weights, other)
+
+
+def test_loops_have_no_parameters_and_are_described():
+    looped, plain = built(loops=7), built()
+    assert isinstance(looped, LanguageModel)
+    assert isinstance(looped.layers, LoopedLayers)
+    assert sum(p.numel() for p in looped.parameters()) == sum(p.numel() for p in plain.parameters())
+    model = {"layers": 3, "loops": {"factor": 2, "maximum": 5, "prelude": 1}}
+    settings = resolve_settings({"task": "language_modeling", "data": "unused", "model": model}).model
+    assert describe_model(settings) == "d 32: softmax, (2 softmax) x 2 log n, at most 5"
+
+
+@pytest.mark.parametrize(
+    ("loops", "message"),
+    [
+        (0, r"model\.loops\.count: expected 'log' or a number from 1 to 1000"),
+        ("logn", r"model\.loops\.count: expected 'log' or a number from 1 to 1000, got 'logn'"),
+        ({"count": 3, "factor": 2}, "factor and maximum are for count: log; count is 3"),
+        ({"prelude": 1, "coda": 1}, "prelude 1 and coda 1 leave none of 2 layers to repeat"),
+    ],
+)
+def test_impossible_loops_are_refused(loops, message):
+    with pytest.raises(SettingsError, match=message):
+        built(loops=loops)
