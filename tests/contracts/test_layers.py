@@ -78,7 +78,10 @@ REPRESENTATIVES = (
     *("gaussian, learned heads", "hard, relative", "softmax, rotary"),
     *("superposition", "stack_pointer", "nondeterministic"),
 )
-DETAILS = {"hard": {"probabilities"}, "nondeterministic": {"best_run", "prefix_actions", "prefix_tops"}}  # beside the actions
+DETAILS = {  # beside the actions
+    "hard": {"probabilities"},
+    "nondeterministic": {"best_run", "prefix_actions", "prefix_tops"},
+}
 CHOOSING = HardAttention  # layers that read few positions: what decides on them has no gradient
 
 
