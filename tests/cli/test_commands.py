@@ -38,6 +38,7 @@ def test_list_shows_all_registered_names():
 def test_every_choice_has_a_description():
     entries = choices()
     mechanisms = {"softmax", "superposition", "nondeterministic", "stack_pointer", "gaussian", "hard", "none"}
+    mechanisms |= {"delta_product", "stack_trans"}
     assert set(entries["mechanisms (model.layers)"]) == mechanisms
     positions = {"none", "sinusoidal", "learned", "relative", "rotary", "alibi"}
     assert set(entries["positions (model.positions)"]) == positions

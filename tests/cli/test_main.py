@@ -71,7 +71,7 @@ def test_help_wraps_whole_paragraphs(monkeypatch):
 def test_commands_are_listed_in_the_order_of_a_workflow():
     listed = run("--help").output.partition("Commands:\n")[2]
     assert re.findall(r"^  (\w+)", listed, re.MULTILINE) == [name for (name,) in COMMANDS]
-    assert len(COMMANDS) == 17
+    assert len(COMMANDS) == 18
 
 
 @pytest.mark.parametrize("command", HELPS, ids=" ".join)

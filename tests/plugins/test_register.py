@@ -51,7 +51,7 @@ class TestMechanism:
     @pytest.mark.parametrize(
         ("layers", "message"),
         [
-            ("decai-3", "'decai-3' in 'decai-3': expected a number .* one of decay, gaussian.*did you mean decay?"),
+            ("decai-3", "'decai-3' in 'decai-3': expected a number .* one of decay, delta_product.*did you mean decay?"),
             ("[{attention: deca}]", "model.layers.0: 'deca' is not one of softmax, .*none, decay; did you mean decay?"),
             ("[{attention: decay, half_life: 0}]", "model.layers.0.half_life: Input should be greater than 0"),
             (
@@ -94,7 +94,7 @@ def test_the_unions_of_classes_follow_what_is_registered(decay, forget):
     assert decay.name == "decay.py"
     resolved("model.layers=decay")
     forget()
-    with pytest.raises(SettingsError, match="one of gaussian, hard, nondeterministic, none"):
+    with pytest.raises(SettingsError, match="one of delta_product, gaussian, hard, nondeterministic, none"):
         resolved("model.layers=decay")
 
 

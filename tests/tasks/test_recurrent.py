@@ -77,7 +77,7 @@ def test_a_run_on_a_transduction(tmp_path, task, model):
         ({"kind": "lstm", "activation": "relu"}, r"model\.activation: no such field"),
         ({"kind": "rnn", "activation": "cube"}, r"model\.activation: .*'cube'"),
         ({"kind": "lstm", "hidden_size": 0}, r"model\.hidden_size"),
-        ({"layers": "stratified-3"}, r"model\.layers.*'stratified'"),
+        ({"layers": "stratified-3"}, r"model\.layers.*'stratified-3'"),
     ],
 )
 def test_what_cannot_be_is_refused_with_its_path(model, message):

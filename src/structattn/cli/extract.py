@@ -47,7 +47,7 @@ def extract(
 
     Examples:
         structattn extract demo/stack-transformer
-        structattn prepare formal-language extract/grammar.cfg -o data/extracted
+        structattn extract demo/stack-transformer --json
     """
     from structattn.extraction.files import extraction_to_json, write_extraction
     from structattn.extraction.pipeline import ExtractionSettings

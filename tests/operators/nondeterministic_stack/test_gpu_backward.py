@@ -137,6 +137,7 @@ def test_adjoints_equal_the_reference(random_inputs, gpu, window):
         assert_near(unpacked(table.cpu(), tiling).nan_to_num(), r, 1e-14, 0)
 
 
+@pytest.mark.slow
 def test_a_sequence_without_tables_and_past_the_lengths(random_inputs, gpu):
     """Length 0 marks tables that do not exist; neither they nor NaN past the lengths reach a gradient."""
     given, grad_readings, grad_log_weight = example(random_inputs, (3, 5, 2, 1, 1), None)

@@ -42,7 +42,7 @@ def assert_close(found, wanted, tolerance):
     ("states", "symbols", "time", "window", "dtype"),
     [
         (2, 2, 9, None, torch.float64),
-        (4, 1, 10, 3, torch.float32),
+        pytest.param(4, 1, 10, 3, torch.float32, marks=pytest.mark.slow),
         (2, 3, 1, None, torch.float64),
         pytest.param(2, 3, 25, None, torch.float32, marks=pytest.mark.slow),
         pytest.param(3, 3, 17, 5, torch.float64, marks=pytest.mark.slow),

@@ -90,7 +90,8 @@ def test_arguments_need_not_be_contiguous(gpu):
         assert torch.equal(x, r)
 
 
-@pytest.mark.parametrize("width", [pytest.param(1, marks=pytest.mark.slow), 4])
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [1, 4])
 def test_past_the_length_nothing_enters_and_nothing_leaves(gpu, width):
     clean = leaves(3, 6, width, device=gpu)
     lengths = torch.tensor([6, 2, 0])
@@ -129,6 +130,7 @@ def test_second_gradient_is_refused(gpu):
         slope.sum().backward()
 
 
+@pytest.mark.slow
 def test_opcheck_and_compilation(gpu):
     given = leaves(2, 3, 2, torch.float32, gpu)
     lengths = torch.tensor([3, 2], device=gpu)

@@ -105,7 +105,8 @@ def test_kernel_equals_definition_at_full_size(cuda, time, vector, full):
     assert_equals_definition(leaves(3, time, vector, full, torch.float32, cuda), cotangent, lengths, 1e-4)
 
 
-@pytest.mark.parametrize("full", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.slow
+@pytest.mark.parametrize("full", [False, True])
 def test_arguments_need_not_be_contiguous(gpu, full):
     given = leaves(2, 5, 3, full, device=gpu)
     strided = [x.detach().mT.contiguous().mT.requires_grad_() for x in given]
