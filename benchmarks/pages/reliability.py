@@ -88,10 +88,20 @@ def damaged_files(results: dict[str, Any]) -> str:
     return f"""`python benchmarks/fuzz_files.py --count {results["cases"]} --seed {results["seed"]}`: runs and prepared
 folders were damaged in {results["cases"]:,} ways (bits, truncation, extension, exchanged files, numbers, nesting,
 links, FIFOs, paths, YAML tags), with recomputed digests in {results["forged"]:,} cases, and loaded, resumed, evaluated,
-translated or reported. {outcomes["refused"]:,} were refused in one line; {outcomes["done"]:,} gave the result of
-undamaged files or, with recomputed digests, another; {faults or "none"} ended in a traceback, in a signal, after 20 s
-or with more than 1 GB of memory. The longest took {results["max_seconds"]:.1f} s, the largest
-{results["max_resident_bytes"] / 1e6:.0f} MB.
+translated, reported, exported, logged or explored. {outcomes["refused"]:,} were refused in one line;
+{outcomes["done"]:,} gave the result of undamaged files or, with recomputed digests, another;
+{faults or "none"} ended in a traceback, in a signal, after 20 s or with more than 1 GB of memory. The longest
+took {results["max_seconds"]:.1f} s, the largest {results["max_resident_bytes"] / 1e6:.0f} MB.
+"""
+
+
+def interrupted_commands(found: dict[str, Any]) -> str:
+    """Return the sentence on commands that were killed or met a full disk, and were given again."""
+    commands, interrupted = len(found["interrupted"]), sum(found["interrupted"].values())
+    different = f"{len(found['faults'])} times" if found["faults"] else "never"
+    return f"""`python benchmarks/interrupted_commands.py --count {found["cases"]}`: {commands} commands were
+interrupted {interrupted} times, {found["killed"]} by SIGKILL and {found["full_disks"]} by a full disk, and
+given again. This {different} ended with other files than an undisturbed command.
 """
 
 
@@ -115,4 +125,4 @@ uninterrupted run.
 {halved_sweeps(results_of("reliability_halving"))}
 {halving_selection(results_of("halving_selection"))}
 {damaged_files(results_of("fuzz_files"))}
-"""
+{interrupted_commands(results_of("interrupted_commands"))}"""

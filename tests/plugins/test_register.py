@@ -51,7 +51,10 @@ class TestMechanism:
     @pytest.mark.parametrize(
         ("layers", "message"),
         [
-            ("decai-3", "'decai-3' in 'decai-3': expected a number .* one of decay, delta_product.*did you mean decay?"),
+            (
+                "decai-3",
+                "'decai-3' in 'decai-3': expected a number .* one of decay, delta_product.*did you mean decay?",
+            ),
             ("[{attention: deca}]", "model.layers.0: 'deca' is not one of softmax, .*none, decay; did you mean decay?"),
             ("[{attention: decay, half_life: 0}]", "model.layers.0.half_life: Input should be greater than 0"),
             (
