@@ -17,7 +17,7 @@ from structattn.explorer.searched_text import RecordedBeamSearch
 from structattn.loading.records import BOTTOM, Contents, Record, action_names
 from structattn.report.runs import Run, json_files, named_folders, read_run
 from structattn.support.errors import DataError, UsageError
-from structattn.support.files import write_atomically
+from structattn.support.files import replace_file, write_atomically
 from structattn.support.json_files import Shape, first_problem, json_with_digest, load_json, without_digest
 from structattn.support.reading import MAX_BYTES
 
@@ -132,11 +132,19 @@ def write_recording(path: str | PathLike[str], recording: Recording) -> None:
         UsageError: the file or an array would be larger than 256 MiB, which is the most that is read.
         OSError: it cannot be written.
     """
-    path = Path(path)
+    write_atomically(Path(path), _text_of(Path(path), recording))
+
+
+def write_own_recording(path: Path, recording: Recording) -> None:
+    """Write a recording into its run's folder; see ``write_recording`` and ``replace_file``."""
+    replace_file(path, _text_of(path, recording))
+
+
+def _text_of(path: Path, recording: Recording) -> str:
     text = json_with_digest(KIND, ANY_NAME, recording_to_json(recording), indent=None)
     if (size := len(text.encode())) > MAX_BYTES:
         raise UsageError(f"{path}: would have {size >> 20} MiB; expected at most 256: record fewer or shorter examples")
-    write_atomically(path, text)
+    return text
 
 
 def recording_to_json(recording: Recording) -> Json:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import cast
 
 from structattn.explorer.recording import DEPTHS, record, record_examples
-from structattn.explorer.recording_files import write_recording
+from structattn.explorer.recording_files import write_own_recording
 from structattn.explorer.searched_text import require_example
 from structattn.loading.runs import open_run
 from structattn.loading.trained_run import TrainedRun
@@ -50,7 +50,7 @@ def analyze_run(run: TrainedRun, split: str, examples: Sequence[int] = (0,), dep
     recording = record(run, examples=examples, split=split, depths=depths)
     path = run.run_dir / "records" / f"{split}.json"
     create_folder(path.parent)
-    write_recording(path, recording)
+    write_own_recording(path, recording)
     return path
 
 
@@ -92,4 +92,4 @@ class TrainingRecorder:
         path = run.run_dir / "records" / "updates" / f"{run.update}.json"
         recording = record_examples(run, self.examples, self.split, self.depths)
         create_folder(path.parent)
-        write_recording(path, recording)
+        write_own_recording(path, recording)

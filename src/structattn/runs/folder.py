@@ -14,7 +14,7 @@ from structattn.runs.metadata import check_card
 from structattn.settings.evaluation import EvaluationSettings
 from structattn.settings.run import LIMITS, RunSettings, limits_of, parse_mapping, resolve_settings, with_limits
 from structattn.support.errors import CheckpointError, DataError, SettingsError, StructattnError, UsageError
-from structattn.support.files import write_atomically
+from structattn.support.files import replace_file
 from structattn.support.json_files import read_json, write_json
 from structattn.support.plugins import require_loaded
 from structattn.support.reading import read_bytes
@@ -140,7 +140,7 @@ class RunFolder:
     def write_settings(self, settings: RunSettings) -> None:
         """Write or replace the settings, followed by their digest in a comment."""
         text = settings.to_yaml().encode()
-        write_atomically(self.settings, text + _SETTINGS_DIGEST + f"{hashlib.sha256(text).hexdigest()}\n".encode())
+        replace_file(self.settings, text + _SETTINGS_DIGEST + f"{hashlib.sha256(text).hexdigest()}\n".encode())
 
 
 def settings_digest(settings: RunSettings) -> str:

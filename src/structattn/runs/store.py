@@ -25,8 +25,8 @@ from structattn.support.files import (
     remove_folders,
     remove_leftover_folder,
     rename_unflushed,
+    replace_file,
     sha256_of_file,
-    write_atomically,
     write_folder_atomically,
     write_unflushed,
 )
@@ -107,7 +107,7 @@ class CheckpointStore:
         best = {"update": progress.best_update, "score": progress.best_score}
         content = json_with_digest("best", self.best_path.name, best)
         if not self.best_path.exists() or _content_of(self.best_path) != content.encode():
-            write_atomically(self.best_path, content)
+            replace_file(self.best_path, content)
 
     def clean(self) -> None:
         """Create the folder and remove the incomplete checkpoints of interrupted saves."""

@@ -73,24 +73,35 @@ def _naming(path: Path) -> Iterator[None]:
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:
-    """Write a file atomically: after a crash, and to concurrent readers, it has the old content or the new.
+    """Write a file that a user has named, atomically: after a crash, and to others, it has the old content or the new.
 
     When the function returns, the new content is on disk. A link is followed, and devices and pipes are written to.
     """
-    data = content.encode() if isinstance(content, str) else content
     with _naming(path):
         if path.exists() and not (path.is_file() or path.is_dir()):
-            path.write_bytes(data)
+            path.write_bytes(_bytes_of(content))
             return
-        if path.is_symlink():
-            path = path.resolve()
+    replace_file(path.resolve() if path.is_symlink() else path, content)
+
+
+def replace_file(path: Path, content: bytes | str) -> None:
+    """Write a file of a run or another folder of the program's own, atomically, as ``write_atomically`` does.
+
+    What stands in its place is replaced. A link is not followed: in a stranger's folder, it may lead to any file of
+    this user.
+    """
+    with _naming(path):
         with _temporary_file(path) as temporary:
             with temporary.open("wb") as file:
-                file.write(data)
+                file.write(_bytes_of(content))
                 file.flush()
                 os.fsync(file.fileno())
             temporary.replace(path)
         flush_to_disk(path.parent)
+
+
+def _bytes_of(content: bytes | str) -> bytes:
+    return content.encode() if isinstance(content, str) else content
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from typing import Any, Final
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from structattn.support.errors import DataError
-from structattn.support.files import write_atomically
+from structattn.support.files import replace_file
 from structattn.support.reading import MAX_BYTES, parse_json, read_bytes
 
 
@@ -71,15 +71,12 @@ def json_with_digest(kind: str, name: str, content: Mapping[str, Any], indent: i
 
 
 def write_json(path: Path, kind: str, content: Mapping[str, Any], indent: int | None = 1) -> None:
-    """Write an object with its digest to a file, atomically; see ``json_with_digest``.
+    """Write an object with its digest to a file of a run or a sweep, atomically; see ``json_with_digest``.
 
     Raises:
-        DataError: the path is that of something else, like a pipe, for whose reader this would wait.
         ValueError: a number is NaN or infinite.
     """
-    if path.exists() and not path.is_file():
-        raise DataError(path, "is not a regular file")
-    write_atomically(path, json_with_digest(kind, path.name, content, indent))
+    replace_file(path, json_with_digest(kind, path.name, content, indent))
 
 
 def load_json(path: Path) -> Any:

@@ -9,7 +9,7 @@ from structattn.settings.sweep import SweepSettings
 from structattn.support.errors import Interrupted, StructattnError
 from structattn.support.files import (
     create_folder_unflushed,
-    write_atomically,
+    replace_file,
     write_unflushed,
 )
 from structattn.support.incomplete_folders import remove_abandoned_folders
@@ -88,7 +88,7 @@ def run_sweep(
             raise Interrupted(f"{path}: {request}; run the same command again to resume") from None
         brackets = plan.brackets()
         rows = table_rows(read_results(folder, brackets), brackets, sweep.splits_of_selected)
-        write_atomically(folder.table, json.dumps([asdict(row) for row in rows], indent=1) + "\n")
+        replace_file(folder.table, json.dumps([asdict(row) for row in rows], indent=1) + "\n")
     if failed:
         raise _failure(path, failed, len(trials))
     return rows
@@ -135,4 +135,4 @@ def _write_index(folder: SweepFolder, trials: list[Trial]) -> None:
         }
         for trial in trials
     }
-    write_atomically(folder.index, json.dumps(index, indent=1) + "\n")
+    replace_file(folder.index, json.dumps(index, indent=1) + "\n")

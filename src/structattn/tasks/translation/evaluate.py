@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from structattn.metrics.translation import bleu_metric, corpus_scores
-from structattn.runs.logs import require_own_file
 from structattn.runs.store import hypotheses_path
 from structattn.support.errors import UsageError
-from structattn.support.files import create_folder_unflushed, sha256_of_file, write_atomically
+from structattn.support.files import create_folder_unflushed, replace_file, sha256_of_file
 from structattn.support.progress import progress
 from structattn.tasks.loaded import LoadedRun
 from structattn.tasks.scores import SplitScores
@@ -32,8 +31,7 @@ def translation_scores(run: LoadedRun, split: str, batch_tokens: int) -> SplitSc
     others: tuple[Unknown, ...] = ("keep", "copy") if translator.unknown == "spell" else ()
     target = hypotheses_path(run.run_dir, split)
     create_folder_unflushed(target.parent)  # its name is flushed with the scores
-    require_own_file(target)
-    write_atomically(target, "".join(line + "\n" for line in hypotheses))
+    replace_file(target, "".join(line + "\n" for line in hypotheses))
     return SplitScores(
         split=split,
         translations_digest=sha256_of_file(target),
