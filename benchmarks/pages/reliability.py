@@ -87,8 +87,8 @@ def damaged_files(results: dict[str, Any]) -> str:
     outcomes, faults = results["outcomes"], len(results["faults"])
     return f"""`python benchmarks/fuzz_files.py --count {results["cases"]} --seed {results["seed"]}`: runs and prepared
 folders were damaged in {results["cases"]:,} ways (bits, truncation, extension, exchanged files, numbers, nesting,
-links, FIFOs, paths, YAML tags), with recomputed digests in {results["forged"]:,} cases, and loaded, resumed, evaluated,
-translated, reported, exported, logged or explored. {outcomes["refused"]:,} were refused in one line;
+links, FIFOs, paths, YAML tags), with recomputed digests in {results["forged"]:,} cases, and
+read by {", ".join(sorted(results["commands"]))}. {outcomes["refused"]:,} were refused in one line;
 {outcomes["done"]:,} gave the result of undamaged files or, with recomputed digests, another;
 {faults or "none"} ended in a traceback, in a signal, after 20 s or with more than 1 GB of memory. The longest
 took {results["max_seconds"]:.1f} s, the largest {results["max_resident_bytes"] / 1e6:.0f} MB.
