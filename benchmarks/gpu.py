@@ -231,12 +231,12 @@ def captured(step: Work) -> Work:
     return graph.replay
 
 
-def rows_of_training(models: tuple[str, ...], way: Callable[[Work], Work]) -> Rows:
+def rows_of_training(way: Callable[[Work], Work]) -> Rows:
     """Measure whole training steps of the models, called or replayed."""
-    for name in models:
+    for name, layers in MODELS.items():
         for d_model in (256, 512):
             for length in LENGTHS[:3]:
-                step = training_step(language_model(MODELS[name], d_model), length)
+                step = training_step(language_model(layers, d_model), length)
                 sizes = {"model": name, "d_model": d_model, "batch": SENTENCES, "length": length}
                 yield sizes | measured(lambda step=step: way(step))
 
@@ -289,10 +289,10 @@ def main() -> None:
         "errors": errors,
         "peers": rows_of_peers,
         "decoding": rows_of_decoding,
-        "training": lambda: rows_of_training(tuple(MODELS), lambda step: step),
+        "training": lambda: rows_of_training(lambda step: step),
         "operators": rows_of_operators,
         # Last, because torch's generator of random numbers is lost where a capture fails.
-        "training, captured": lambda: rows_of_training(tuple(MODELS), captured),
+        "training, captured": lambda: rows_of_training(captured),
     }
     for part, rows in parts.items():
         report[part] = []
