@@ -204,6 +204,22 @@ def test_a_full_disk_is_reported_with_the_file(workspace, tmp_path, file_size_li
     assert line.endswith(": File too large; free some disk space and run the same command again")
 
 
+@pytest.mark.parametrize("name", ["scores/valid.json", "records/valid.json"])
+def test_evaluation_writes_through_no_link_in_a_run(workspace, tmp_path, name):
+    """In the folder of a stranger's run it may lead to any file of this user."""
+    copy, precious = tmp_path / "run", tmp_path / "precious"
+    shutil.copytree(workspace / "run", copy)
+    precious.write_text("mine")
+    (copy / name).parent.mkdir(exist_ok=True)
+    (copy / name).unlink(missing_ok=True)
+    (copy / name).symlink_to(precious)
+    result = run("evaluate", copy, "--split", "valid", "--explain", "0")
+    assert result.exit_code == 0, result.stderr
+    assert precious.read_text() == "mine"
+    assert (copy / name).is_file()
+    assert not (copy / name).is_symlink()
+
+
 @pytest.mark.parametrize("name", ["settings.yaml", "events.jsonl", "run.json", "scores/valid.json"])
 def test_a_report_does_not_wait_for_a_pipe_in_a_run(workspace, tmp_path, name):
     copy = tmp_path / "run"
