@@ -182,7 +182,6 @@ REPLACEMENTS: Mapping[str, Callable[[Path, Random], None]] = {
     "link to /dev/null": _link("/dev/null"),
     "link to /dev/full": _link("/dev/full"),
     "link to itself": lambda path, random: _link(path.name)(path, random),
-    "link out of the folder": _link("/etc/passwd"),
     "link to a copy": _to_copy,
     "FIFO": _fifo,
     "folder": _folder,
@@ -193,11 +192,12 @@ REPLACEMENTS: Mapping[str, Callable[[Path, Random], None]] = {
 }
 
 
-def damage(path: Path, random: Random) -> str:
-    """Damage a file in a random way and return the way."""
+def damage(path: Path, outside: Path, random: Random) -> str:
+    """Damage a file in a random way, perhaps by a link to a file out of its folder, and return the way."""
+    replacements = REPLACEMENTS | {"link out of the folder": _link(str(outside))}
     if random.random() < 0.3:
-        name = random.choice(sorted(REPLACEMENTS))
-        REPLACEMENTS[name](path, random)
+        name = random.choice(sorted(replacements))
+        replacements[name](path, random)
         return name
     name = random.choice(sorted(CHANGES))
     path.write_bytes(CHANGES[name](path.read_bytes(), random))

@@ -6,7 +6,7 @@ The commands are load (from Python), resume, evaluate, translate, report, export
 forked from one that has imported everything, and in a new one after a fault, without the cache of verified digests. In
 half of the cases the digests are recomputed, as an attacker would do. Expected: one line that names a file and exit
 code 1, or the result of the undamaged files. With recomputed digests another result is no fault, but a traceback, a
-signal, more than 20 s or more than 1 GB are.
+signal, more than 20 s, more than 1 GB, or a write through a link to a file out of the folder are.
 
 Prints a line for each fault and a summary as JSON; ``--write`` stores the summary in benchmarks/results/. ``--only``
 repeats one case and keeps its folder. Exit code: 0 without a fault, 1 otherwise.
@@ -63,6 +63,7 @@ from structattn.training.run_training import train
 RESULTS = Path(__file__).with_name("results")
 SECONDS, BYTES = 20.0, 1 << 30
 MARGIN = 1 << 33  # bytes of address space for a command beyond that of the process it is forked from
+OUTSIDE = b"root:x:0:0:root:/root:/bin/bash\n"  # what a link out of the folder leads to
 LINES = b"zwei eins\n\ndrei vier vier\nunbekannt\n"
 WORDS = {"eins": "one", "zwei": "two", "drei": "three", "vier": "four"}
 SIZES = {"d_model": 8, "d_ff": 8, "num_heads": 2}
@@ -385,10 +386,11 @@ def make_case(number: int, seed: int, work: Path) -> tuple[Case, set[str]]:
     names = {path.name for path in files} | {"run: ", "checkpoints", "data", "test", "train", "valid"}
     path = random.choice(files)
     forged = random.random() < 0.5
-    kind = damage(path, random)
+    kind = damage(path, work / "outside", random)
     if forged:
         forge_digests(copy / "run", copy / "data")
         names.add("is not finite")  # training on forged weights diverges, which names the update and the layer
+    (work / "outside").write_bytes(OUTSIDE)  # recomputed digests are written through links
     return Case(number, name, folder, str(path.relative_to(copy)), kind, forged), names
 
 
@@ -414,7 +416,9 @@ def fuzz(numbers: range, seed: int, work: Path) -> Iterator[tuple[Case, Outcome,
         case, names = make_case(number, seed, work)
         worker = Worker(work) if worker is None or not worker.pid else worker
         outcome = worker.attempt(case.command, work / "case")
-        yield case, outcome, fault_of(case, outcome, expected[case.command, case.folder], names)
+        fault = fault_of(case, outcome, expected[case.command, case.folder], names)
+        outside = (work / "outside").read_bytes()
+        yield case, outcome, fault if outside == OUTSIDE else "wrote out of the folder"
 
 
 def summary(results: list[tuple[Case, Outcome, str | None]], seed: int, seconds: float) -> dict[str, Any]:
