@@ -258,6 +258,15 @@ def test_public_functions(random_inputs, gpu):
         nondeterministic_stack_best_run(*logits, implementation="gpu")
 
 
+@pytest.mark.gpu
+def test_best_runs_of_tensors_on_a_gpu(random_inputs, cuda):
+    logits, lengths = random_inputs(3, 9, 2, 3, 1).logits, torch.tensor([9, 0, 4])
+    found = nondeterministic_stack_best_run(*(x.to(cuda) for x in logits), lengths=lengths.to(cuda))
+    wanted = nondeterministic_stack_best_run(*logits, lengths=lengths)
+    assert all(x.is_cuda for x in found)
+    torch.testing.assert_close([x.cpu() for x in found], list(wanted), rtol=0, atol=0)
+
+
 def test_low_precision(random_inputs, gpu):
     half = [x.to(gpu, torch.bfloat16) for x in random_inputs(1, 3, 1, 2, 2).all]
     assert nondeterministic_stack(*half, implementation="gpu").dtype == torch.bfloat16

@@ -7,7 +7,7 @@ Which form runs when, and what it earns (DERIVATION.md, "Forms", has the figures
     one step at a time  cpu/steps.*, cpu/step_*.h, for decoding, and for LSTM+Nd in float64
     the rest            cpu/general.h: more than 3 states or symbols, and numbers beyond doubles (exponents of 128 bits)
     CUDA                gpu/, in floats where they lose nothing, then in doubles; sequences beyond go back to cpu/
-    best run            cpu/kernel.cpp
+    best run            cpu/kernel.cpp, for tensors on a GPU as well
     contents            block_contents.py; contents.py by the definition where doubles may fail
     everything else     reference.py and steps.py, the definition: any device, any derivative, traceable
 """
@@ -205,12 +205,17 @@ def nondeterministic_stack_best_run(
 
     ``states`` and ``symbols`` are those after each step; ``actions`` are values of `StackAction`. Among runs of
     equal weight the kernel takes push before replace before pop, then the lowest index. Not differentiable.
+    Tensors on a GPU are computed on the CPU: by the definition, a run of 64 steps would be 23,000 launches.
 
     Returns:
         Actions, states, symbols, each (B, T), and the log-weight (B,): -inf where no run exists, 0 for a sequence of no
         steps, NaN where a logit is NaN or +inf.
     """
+    asked = push.device
     push, replace, pop = (without_history(x) for x in (push, replace, pop))
+    if implementation == "auto" and asked.type == "cuda":
+        push, replace, pop = push.cpu(), replace.cpu(), pop.cpu()
+        lengths = None if lengths is None else lengths.cpu()
     arguments = checked_arguments(push, replace, pop, None, None, lengths, window)
     if chosen_implementation(_NAME, implementation, push.device) == "cpu":
         actions, states, symbols, log_weight = nondeterministic_stack_best_run_cpu(
@@ -218,7 +223,7 @@ def nondeterministic_stack_best_run(
         )
     else:
         actions, states, symbols, log_weight = reference_best_run(arguments.in_range())
-    return BestRun(actions, states, symbols, log_weight.to(push.dtype))
+    return BestRun(*(x.to(asked) for x in (actions, states, symbols, log_weight.to(push.dtype))))
 
 
 def _readings(
