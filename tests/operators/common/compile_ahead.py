@@ -1,6 +1,6 @@
 """Compile all GPU kernels, exactly as the operators would launch them, for a GPU that need not be there.
 
-    python compile_ahead.py [all]    # one set of sizes for each operator, or all
+    python compile_ahead.py 90 [all]    # compute capability 9.0; one set of sizes for each operator, or all
 
 Runs the operators on CPU tensors with a launcher that compiles instead of starting. Prints one line for each kernel and
 set of constants: operator and name, the constants, how many barriers and matrix instructions there are, how many
@@ -23,7 +23,6 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.runtime.jit import JITFunction
 
-HOPPER = GPUTarget("cuda", 90, 32)
 NAMES = {torch.float32: "*fp32", torch.float64: "*fp64", torch.int64: "*i64", torch.int32: "*i32"}
 compiled: dict[tuple[str, str], str] = {}
 
@@ -51,7 +50,7 @@ def compile_instead(kernel: JITFunction, *arguments: object, grid: object, warmu
     )
     if key not in compiled:
         source = ASTSource(kernel, signature, constants)
-        code = triton.compile(source, target=HOPPER, options=options).asm
+        code = triton.compile(source, target=target, options=options).asm
         # A load that the cache for constants may answer would not see what other threads have written.
         assert ".nc" not in code["ptx"]
         registers, stack = registers_and_stack(code["cubin"])
@@ -112,6 +111,7 @@ def nondeterministic_stack() -> Iterator[Callable[[], object]]:
 
 
 if __name__ == "__main__":
+    target = GPUTarget("cuda", int(sys.argv[1]), 32)
     JITFunction.run = compile_instead
     for operator in (superposition_stack, stack_pointer, nondeterministic_stack):
         for outcome in islice(operator(), None if "all" in sys.argv else 1):
