@@ -79,7 +79,7 @@ def run_job(job: Job) -> JobResult:
 
 
 def _train_and_evaluate(job: Job) -> None:
-    _prepare_trial_data(job.trial)
+    prepare_trial_data(job.trial)
     is_new, before = not RunFolder(job.run_dir).has_run(), process_time()
     train(job.trial.settings, job.run_dir, resume="auto", torchrun=False, pause_after=job.pause_after)
     cpu_seconds = process_time() - before if is_new else None  # a part of the training would be no cost
@@ -114,7 +114,7 @@ def flush_names_of(job: Job) -> None:
         flush_names(path)
 
 
-def _prepare_trial_data(trial: Trial) -> None:
+def prepare_trial_data(trial: Trial) -> None:
     """Prepare the data of a trial unless they exist; the lock lets one of several workers do it."""
     folder = trial.settings.data
     if trial.prepare is None or folder.exists():
@@ -141,6 +141,7 @@ class SweepFolder:
         self.runs = path / "runs"
         self.table = path / "table.json"
         self.index = path / "trials.json"
+        self.added = path / "added"
         self.lock = path / "lock"
 
     def run_dir(self, trial: Trial) -> Path:

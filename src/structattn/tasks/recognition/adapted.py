@@ -89,7 +89,8 @@ class AdaptedLanguage:
         """Return log P(string | length) of members as ``sample_each`` draws them, in nats."""
         of_lengths = np.array([self.language.log_length_probability(len(string)) for string in strings])
         drawn = [np.array(string, dtype=np.int64) for string in strings]
-        return np.minimum(self.language.log_probabilities(drawn) - of_lengths, 0.0)
+        log_conditionals: NDArray[np.float64] = np.minimum(self.language.log_probabilities(drawn) - of_lengths, 0.0)
+        return log_conditionals
 
     @cached_property
     def _prefixes(self) -> PrefixParser | CopyPrefixes | StackPrefixes:

@@ -92,8 +92,8 @@ def _members(
 ) -> dict[str, MemberScores]:
     """Return the scores of language modeling of the members of each band; ``longest`` is that of training."""
     chosen = np.flatnonzero(labels)
-    own = [strings[index] for index in chosen]
-    lengths, of_band = np.array([len(string) for string in own]), np.array([bands[index] for index in chosen])
+    own = [strings[index] for index in chosen.tolist()]
+    lengths, of_band = np.array([len(string) for string in own]), np.array(bands)[chosen]
     conditionals = language.log_conditionals(own)
     scores = {}
     for band in sorted(set(of_band), key=lambda each: lengths[of_band == each].min()):
