@@ -39,7 +39,7 @@ def recognition_scores(run: LoadedRun, split: str, batch_tokens: int) -> SplitSc
             advance()
     order = np.argsort(np.concatenate(plan))
     losses, right = (torch.cat([each[field] for each in found]).numpy()[order] for field in (0, 1))
-    nats = [each.nats for each in found if each.nats is not None]
+    of_members = [each.of_members for each in found if each.of_members is not None]
     loss = float(losses.mean())
     return SplitScores(
         split=split,
@@ -48,7 +48,9 @@ def recognition_scores(run: LoadedRun, split: str, batch_tokens: int) -> SplitSc
         cross_entropy=loss,
         perplexity=perplexity(loss),
         accuracy=float(right.mean()),
-        recognition=compare(run.prepared, split, right.tolist(), torch.cat(nats).numpy()[order] if nats else None),
+        recognition=compare(
+            run.prepared, split, right.tolist(), torch.cat(of_members).numpy()[order] if of_members else None
+        ),
     )
 
 

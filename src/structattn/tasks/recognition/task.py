@@ -77,13 +77,13 @@ class StringScores(NamedTuple):
     Args:
         losses: -log p(label), in float64.
         right: whether the string is classified correctly; accepted from a logit of 0 on.
-        nats: -log p(string <eos>) of members and 0 of negatives, in float64; None without an output of language
+        of_members: -log p(string <eos>) of members and 0 of negatives, in float64; None without an output of language
             modeling.
     """
 
     losses: Float[Tensor, " batch"]
     right: Bool[Tensor, " batch"]
-    nats: Float[Tensor, " batch"] | None
+    of_members: Float[Tensor, " batch"] | None
 
 
 @torch.no_grad()
@@ -94,8 +94,8 @@ def batch_scores(model: torch.nn.Module, batch: RecognitionBatch) -> StringScore
     sizes, members = batch.lengths.to(inputs.device), batch.labels.to(inputs.device)
     right = (label_logits(logits, sizes) >= 0) == members
     modeling = logits.language_modeling
-    nats = None if modeling is None else member_losses(modeling, classes).double().cpu()
-    return StringScores(label_losses(logits, sizes, members).double().cpu(), right.cpu(), nats)
+    of_members = None if modeling is None else member_losses(modeling, classes).double().cpu()
+    return StringScores(label_losses(logits, sizes, members).double().cpu(), right.cpu(), of_members)
 
 
 def recognition_task(prepared: PreparedFolder, settings: RunSettings) -> RecognitionTask:
