@@ -19,6 +19,7 @@ from structattn.runs.folder import RunFolder
 from structattn.settings.sweep import SweepSettings, load_sweep
 from structattn.support.environment import source_commit
 from structattn.support.errors import DataError, StructattnError, UsageError
+from structattn.support.json_files import DIGEST
 from structattn.support.processes import start_context
 from structattn.sweeps.engines import ProcessPoolEngine
 from structattn.sweeps.outcome import outcome_of_run
@@ -193,7 +194,25 @@ def test_sweeps_at_once_lose_no_line(stored, tree, tmp_path):
     for process in processes:
         process.join()
         assert process.exitcode == 0
-    assert sorted(copies.read_text().splitlines()) == sorted(stored.read_text().splitlines())
+    assert contents(copies) == contents(stored)
+
+
+def contents(path):
+    """Return the lines without digests and without costs, which only the process that trains a trial knows."""
+    lines = map(json.loads, path.read_text().splitlines())
+    return sorted(
+        ({name: value for name, value in line.items() if name not in ("cpu_seconds", DIGEST)} for line in lines),
+        key=lambda line: line["trial"],
+    )
+
+
+def test_the_cost_of_a_training_stays_when_its_line_is_written_again(stored, tree, tmp_path):
+    sweep, folder = SweepSettings.model_validate(tree), SweepFolder(tmp_path / "stored")
+    before = stored.read_text()
+    assert all(0 < json.loads(line)["cpu_seconds"] < 1000 for line in before.splitlines())
+    for trial in make_trials(sweep, folder.path):
+        store_outcome(stored, trial, folder.run_dir(trial), outcome_of_run(folder.run_dir(trial)))
+    assert stored.read_text() == before
 
 
 def store(path, folder, trials):

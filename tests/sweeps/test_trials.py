@@ -101,6 +101,14 @@ def test_other_distributions_stay_in_their_range(tree, tmp_path, kind, values):
     assert values is None or sampled == values
 
 
+def test_the_values_of_a_cycle_are_taken_in_turn(tree, tmp_path):
+    tree["random"] = {RATE: {"kind": "cycle", "values": [0.001, 0.003, 0.01]}}
+    tree["restarts"] = 5
+    for trial in trials(tree, tmp_path):
+        assert trial.sampled[RATE] == trial.settings.training.optimizer.learning_rate
+        assert trial.sampled[RATE] == (0.001, 0.003, 0.01, 0.001, 0.003)[trial.restart]
+
+
 def test_where_changes_the_matching_cells(tree, tmp_path):
     tree["where"] = [{"match": {"language": "Dyck", "model": ["Tf+Sup"]}, "set": {"model.layers": "superposition-3"}}]
     for trial in trials(tree, tmp_path):
@@ -133,6 +141,7 @@ def test_cells_with_zero_restarts_are_skipped(tree, tmp_path):
         ),
         ({"gird": {}}, "gird: no such field"),
         ({"random": {RATE: {"low": 0, "high": 1}}}, "low: .* greater than 0"),
+        ({"random": {RATE: {"kind": "cycle", "values": [0.1]}}, "sampler": "tpe"}, "is a cycle"),
         ({"random": {RATE: {"low": 2, "high": 1}}}, "low 2.0 is greater than high 1.0"),
         ({"random": {RATE: {"kind": "integer", "low": 2, "high": 1}}}, "low 2 is greater than high 1"),
         ({"grid": {"model": {}}}, r"grid\.model is empty"),

@@ -58,7 +58,7 @@ def report(
 def _report_recipe(
     recipe: str, folders: list[Path], output: Path | None, trial_results: Path | None, json: bool
 ) -> None:
-    from structattn.cli.sweep_view import print_claims, print_comparisons, print_rows
+    from structattn.cli.sweep_view import print_added, print_claims, print_comparisons, print_rows
     from structattn.settings.sweep import load_sweep
     from structattn.sweeps.results import read_sweep_results
 
@@ -77,6 +77,7 @@ def _report_recipe(
         print_json(results)
         return
     print_rows(results.rows)
+    print_added(results.added)
     print_comparisons(results.comparisons)
     print_claims(results.claims)
     print_line(results.counts)

@@ -23,6 +23,14 @@ def sweep(
             "results/RECIPE.trials.jsonl. Trials that have one there are not trained."
         ),
     ] = None,
+    add: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="RUN",
+            help="Train nothing; verify a run that was trained elsewhere, score it, and show it beside the trials; "
+            "repeatable.",
+        ),
+    ] = None,
     engine: Annotated[EngineName, typer.Option(help="Local processes, Ray (local or a cluster), or SLURM.")] = "pool",
     workers: Annotated[
         int | None,
@@ -48,12 +56,14 @@ def sweep(
     Examples:
         structattn sweep sweep.yaml -o runs/sweep
         structattn sweep context_free/small -o runs/context-free
+        structattn sweep arena/small -o runs/arena --add runs/mine
         structattn sweep grid.yaml -o runs/g --engine slurm --cluster timeout_min=60
     """
-    from structattn.cli.sweep_view import live_view, print_rows
+    from structattn.cli.sweep_view import live_view, print_added, print_rows
     from structattn.settings.sweep import load_sweep
     from structattn.support.errors import UsageError
     from structattn.support.processes import available_cores
+    from structattn.sweeps.added import add_run
     from structattn.sweeps.engines import ProcessPoolEngine, RayEngine, SlurmEngine
     from structattn.sweeps.scheduler import Engine
     from structattn.sweeps.sweep import run_sweep
@@ -69,6 +79,11 @@ def sweep(
     if dry_run:
         trials = make_trials(sweep_settings, output.absolute())
         print_line(f"{settings}: {len(trials)} trials, all settings are valid")
+        return
+
+    if add:
+        added = [add_run(sweep_settings, output, run) for run in add]
+        print_json(added) if json else print_added(added)
         return
 
     def open_engine() -> Engine:

@@ -15,6 +15,7 @@ from rich.table import Table
 from structattn.cli.output import literal, numbers_table, print_line, print_table
 from structattn.report.page import MISSING, nats
 from structattn.settings.training import Budget
+from structattn.sweeps.added import AddedRun
 from structattn.sweeps.comparison import ClaimResult, PublishedComparison
 from structattn.sweeps.outcome import best_validation, validation_score
 from structattn.sweeps.scheduler import SweepStatus
@@ -133,6 +134,20 @@ def print_rows(rows: Sequence[TableRow]) -> None:
     print_table(table)
     if halved:
         print_line(describe_savings(halved))
+
+
+def print_added(added: Sequence[AddedRun]) -> None:
+    """Print the scores of runs that were trained elsewhere."""
+    if not added:
+        return
+    splits = list(dict.fromkeys(split for each in added for split in each.splits))
+    title = "added: trained elsewhere, verified and scored by this version"
+    table = numbers_table([*added[0].cell], ["seed", "parameters", *splits], title)
+    for each in added:
+        scores = (_main_score(each.splits.get(split, {})) or MISSING for split in splits)
+        cell = (literal(value) for value in each.cell.values())
+        table.add_row(*cell, str(each.seed), f"{each.parameters:,}", *scores)
+    print_table(table)
 
 
 def _of_halving(savings: Savings | None) -> tuple[str, str]:

@@ -40,8 +40,15 @@ SCORES = (
     "main_verb_wrong",
     "main_verb_sampled",
     "main_verb_sampled_wrong",
+    "accuracy_within",
+    "accuracy_beyond",
+    "members_within",
+    "members_beyond",
+    "members_difference_within",
+    "members_difference_beyond",
 )
-"""Scores of a split, NAME in SPLIT.NAME."""
+"""Scores of a split, NAME in SPLIT.NAME. Those of recognition are within the lengths of training and beyond them:
+accuracy; cross-entropy of members in nats per symbol, and its difference from the lower bound."""
 
 CONTRASTIVE, CHUNKING, PARSING, NEIGHBOURS, BLIMP, EXTRACTION = ANALYSES = (
     "contrastive",

@@ -127,7 +127,15 @@ class UniformInteger(_Interval):
     high: int = Field(description="upper end, included")
 
 
-Distribution = Annotated[LogUniform | Uniform | UniformInteger, OneOf("kind", "log_uniform")]
+class Cycle(Settings):
+    """Values that the trials of each cell take in turn: trial r has value r mod n."""
+
+    kind: Literal["cycle"]
+    values: tuple[float, ...] = Field(min_length=1, description="the values")
+
+
+Interval = LogUniform | Uniform | UniformInteger
+Distribution = Annotated[Interval | Cycle, OneOf("kind", "log_uniform")]
 
 
 def matches(cell: Mapping[str, str], pattern: CellPattern) -> bool:
@@ -227,6 +235,9 @@ class SweepSettings(Settings):
             return self
         if not self.random:
             raise ValueError("sampler: 'tpe' proposes the values of `random`, which has none")
+        for path, given in self.random.items():
+            if isinstance(given, Cycle):
+                raise ValueError(f"sampler: 'tpe' proposes values of an interval; random.{path} is a cycle")
         if self.halving is not None:
             raise ValueError("sampler: 'tpe' needs trials that were trained to their end; remove `halving`")
         return self

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from structattn.settings.sweep import Distribution, LogUniform, SweepSettings, TpeSampler, Uniform
+from structattn.settings.sweep import Cycle, Interval, LogUniform, SweepSettings, TpeSampler, Uniform
 from structattn.settings.training import Budget
 from structattn.support.imports import require_modules
 from structattn.support.seeds import derived_seed
@@ -61,23 +61,24 @@ def _propose(sweep: SweepSettings, folder: SweepFolder, earlier: Sequence[Trial]
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    distributions = {path: _distribution(given) for path, given in sweep.random.items()}
+    intervals = {path: given for path, given in sweep.random.items() if not isinstance(given, Cycle)}
+    distributions = {path: _distribution(given) for path, given in intervals.items()}
     seed = derived_seed(sweep.seed, "tpe", *names_of(earlier[0].cell), len(earlier)) % 2**32
     sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=1, constant_liar=count > 1)
     study = optuna.create_study(sampler=sampler)
     for trial in earlier:
         if (result := folder.result(trial)) is not None:
-            values = {path: _within(sweep.random[path], value) for path, value in trial.sampled.items()}
+            values = {path: _within(intervals[path], value) for path, value in trial.sampled.items()}
             study.add_trial(optuna.trial.create_trial(params=values, distributions=distributions, value=result.score))
     return [study.ask(distributions).params for _ in range(count)]
 
 
-def _within(given: Distribution, value: float) -> float:
+def _within(given: Interval, value: float) -> float:
     """Return a drawn value without what rounding put it outside of its interval by."""
     return min(max(value, given.low), given.high)
 
 
-def _distribution(given: Distribution) -> "BaseDistribution":
+def _distribution(given: Interval) -> "BaseDistribution":
     from optuna.distributions import FloatDistribution, IntDistribution
 
     if isinstance(given, LogUniform | Uniform):

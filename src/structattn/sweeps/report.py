@@ -21,6 +21,7 @@ from structattn.settings.sweep import SweepSettings, read_sweep
 from structattn.support import __version__
 from structattn.support.environment import name_of
 from structattn.support.files import create_folder, write_atomically
+from structattn.sweeps.added import AddedRun
 from structattn.sweeps.comparison import ClaimResult, PublishedComparison
 from structattn.sweeps.figures import cells_plot, sweep_figures
 from structattn.sweeps.results import SweepResults, read_sweep_results
@@ -64,6 +65,7 @@ def write_sweep_results(path: Path, command: str, sweep: SweepSettings, results:
             }
             for result in results.ended
         ],
+        "added": [asdict(each) for each in results.added],
         "settings": sweep.model_dump(mode="json", exclude_defaults=True, exclude={"published", "claims", "figures"}),
     }
     write_atomically(path, json_by_elements(content))
@@ -118,6 +120,7 @@ def write_sweep_page(folder: Path, output: Path, trial_results: Path | None = No
     body = joined(
         tag("header", tag("h1", title), tag("p", counts, class_="note")),
         tag("section", tag("h2", "Results"), _results(results), tag("p", _NOTE, class_="note")),
+        _added(results.added),
         _halving(results.rows),
         *[figure_element(plot, figures) for plot in plots],
         _comparisons(results.comparisons),
@@ -143,6 +146,25 @@ def _results(results: SweepResults) -> Markup:
         texts = [row.ended, *map(_number, (row.best, *statistics)), *[scores.get(path, MISSING) for path in paths]]
         written.append([_cell(row.cell), *map(_right, texts)])
     return stacked_table([*headings, *paths], written)
+
+
+def _added(added: Sequence[AddedRun]) -> Markup:
+    """Return a table of the runs that were trained elsewhere; nothing without them."""
+    if not added:
+        return Markup("")
+    paths = list(dict.fromkeys(path for each in added for path, _ in _scores(each)))
+    written = []
+    for each in added:
+        scores = dict(_scores(each))
+        texts = [str(each.seed), f"{each.parameters:,}", *[scores.get(path, MISSING) for path in paths]]
+        written.append([_cell(each.cell), *map(_right, texts)])
+    note = "Trained elsewhere, with settings and data of this sweep, and scored by this version."
+    return tag(
+        "section",
+        tag("h2", "Added runs"),
+        stacked_table([_cell_heading(added[0].cell), "seed", "parameters", *paths], written),
+        tag("p", note, class_="note"),
+    )
 
 
 def _halving(rows: Sequence[TableRow]) -> Markup:
@@ -174,8 +196,8 @@ def _training(trial: TrialTraining) -> list[Markup]:
     return [_right(text) for text in (str(trial.restart), str(trial.trained), end, _number(trial.score))]
 
 
-def _scores(row: TableRow) -> list[tuple[str, str]]:
-    """Return the main scores of the selected trial, as (split and score, number)."""
+def _scores(row: TableRow | AddedRun) -> list[tuple[str, str]]:
+    """Return the main scores of the selected trial, or of an added run, as (split and score, number)."""
     return [
         (f"{split}, {name.replace('_', ' ')}", _number(value))
         for split, scores in row.splits.items()

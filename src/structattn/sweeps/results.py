@@ -6,6 +6,7 @@ from pathlib import Path
 
 from structattn.settings.sweep import SweepSettings
 from structattn.support.errors import StructattnError
+from structattn.sweeps.added import AddedRun, read_added
 from structattn.sweeps.comparison import ClaimResult, PublishedComparison, check_claims, compare_with_published
 from structattn.sweeps.outcome import TrialResult
 from structattn.sweeps.plan import Plan
@@ -27,6 +28,7 @@ class SweepResults:
         comparisons: our results compared with published numbers.
         claims: what the trials say of each claim, for each cell.
         runs: the folder of the run folders.
+        added: runs that were trained elsewhere.
     """
 
     ended: Sequence[TrialResult]
@@ -36,6 +38,7 @@ class SweepResults:
     comparisons: Sequence[PublishedComparison]
     claims: Sequence[ClaimResult]
     runs: Path
+    added: Sequence[AddedRun] = ()
 
     @property
     def counts(self) -> str:
@@ -67,7 +70,8 @@ def read_sweep_results(sweep: SweepSettings, path: Path, trial_results: Path | N
     comparisons = compare_with_published(sweep, rows)
     signatures = sacrebleu_signatures(results)
     claims = check_claims(sweep.claims, cells, rows)
-    return SweepResults(results, len(trials), rows, signatures, comparisons, claims, folder.runs)
+    added = read_added(folder.path)
+    return SweepResults(results, len(trials), rows, signatures, comparisons, claims, folder.runs, added)
 
 
 def is_sweep(folder: Path) -> bool:

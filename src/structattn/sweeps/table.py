@@ -189,7 +189,7 @@ def _row(
     scores = {
         result.trial.name: {
             split: of_split
-            for split, of_split in _split_scores(result.outcome).items()
+            for split, of_split in _splits_of(result.outcome).items()
             if result == chosen or split not in of_selected
         }
         for result in all_of_cell
@@ -211,22 +211,47 @@ def _row(
     )
 
 
-def _split_scores(outcome: Outcome) -> dict[str, dict[str, float]]:
+def _splits_of(outcome: Outcome) -> dict[str, dict[str, float]]:
     """Return split -> score name -> score; the analyses are further splits."""
+    return split_scores(outcome.scores) | {name: dict(scores) for name, scores in outcome.analyses.items()}
+
+
+def split_scores(scores_of: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """Return split -> score name -> score, of what evaluation has written for each split."""
     by_split = {}
-    for split, scores in outcome.scores.items():
+    for split, scores in scores_of.items():
         pseudo = {f"pseudo_{name}": value for name, value in (scores.get("pseudo") or {}).items()}
         plain = {**scores, **(scores.get("dependencies") or {}), **pseudo, **_transformation_scores(scores)}
+        plain |= _recognition_scores(scores)
         by_split[split] = {name: plain[name] for name in SCORES if plain.get(name) is not None}
         for name, metric in (scores.get("translation") or {}).items():
             by_split[split] |= {name: metric["value"], f"{name} ±": metric["interval"]}
-    return by_split | {name: dict(scores) for name, scores in outcome.analyses.items()}
+    return by_split
 
 
 def _transformation_scores(scores: Mapping[str, Any]) -> dict[str, float | None]:
     """Return the scores of a transformation over all pairs: proportions without their intervals."""
     of_all_pairs = (scores.get("transformation") or {}).get("all", {})
     return {name: each["value"] if isinstance(each, Mapping) else each for name, each in of_all_pairs.items()}
+
+
+def _recognition_scores(scores: Mapping[str, Any]) -> dict[str, float]:
+    """Return scores of recognition within the lengths of training, the first band, and beyond them."""
+    recognition = scores.get("recognition") or {}
+    bands = [each for name, each in recognition.get("groups", {}).get("all", {}).items() if name != "all"]
+    members = list((recognition.get("members") or {}).values())
+    found: dict[str, float] = {}
+    for place, of_bands, of_members in (("within", bands[:1], members[:1]), ("beyond", bands[1:], members[1:])):
+        if of_bands:
+            trials, successes = (sum(each[name] for each in of_bands) for name in ("trials", "successes"))
+            found[f"accuracy_{place}"] = successes / trials
+        if of_members:
+            weights = [each["num_tokens"] for each in of_members]
+            found[f"members_{place}"] = fmean([each["cross_entropy"] for each in of_members], weights)
+            differences = [each["cross_entropy_difference"] for each in of_members]
+            if None not in differences:
+                found[f"members_difference_{place}"] = fmean(differences, weights)
+    return found
 
 
 def _over_trials(scores: Sequence[dict[str, dict[str, float]]]) -> dict[str, dict[str, SampleStatistics]]:

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from structattn.settings.prepare import Prepare, SampledData
 from structattn.settings.run import RunSettings, error_message, resolve_settings, set_path
-from structattn.settings.sweep import Halving, LogUniform, SweepSettings, Uniform
+from structattn.settings.sweep import Cycle, Halving, LogUniform, SweepSettings, Uniform
 from structattn.settings.training import TrainingSettings
 from structattn.support.errors import SettingsError
 from structattn.support.seeds import numpy_generator
@@ -189,8 +189,10 @@ def names_of(cell: Cell) -> list[str]:
 
 
 def _draw(sweep: SweepSettings, cell: Cell, restart: int, path: str) -> float:
-    fraction = float(numpy_generator(sweep.seed, "draw", path, *names_of(cell), restart).random())
     draw = sweep.random[path]
+    if isinstance(draw, Cycle):
+        return draw.values[restart % len(draw.values)]
+    fraction = float(numpy_generator(sweep.seed, "draw", path, *names_of(cell), restart).random())
     if isinstance(draw, LogUniform):
         return math.exp(math.log(draw.low) + fraction * math.log(draw.high / draw.low))
     if isinstance(draw, Uniform):

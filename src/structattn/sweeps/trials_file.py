@@ -59,7 +59,7 @@ class _TrialShape(Shape):
     stopped: _BudgetShape | None = None
 
 
-def store_outcome(path: Path, trial: Trial, run_dir: Path, outcome: Outcome) -> None:
+def store_outcome(path: Path, trial: Trial, run_dir: Path, outcome: Outcome, cpu_seconds: float | None = None) -> None:
     """Write the outcome of a trial as a line, with its settings, data, commit, version and hardware.
 
     The line of the same trial is replaced; scores and analyses of the same training are kept. Nothing is written if the
@@ -70,6 +70,7 @@ def store_outcome(path: Path, trial: Trial, run_dir: Path, outcome: Outcome) -> 
         trial: the trial; its digest names the line.
         run_dir: its run folder.
         outcome: its outcome.
+        cpu_seconds: of the training; None: not known, and those of the line that is replaced stay.
 
     Raises:
         LockedError: other processes have kept the file locked for a minute.
@@ -82,12 +83,16 @@ def store_outcome(path: Path, trial: Trial, run_dir: Path, outcome: Outcome) -> 
             return
         if stored is not None and (stored.end, stored.validations) == (outcome.end, outcome.validations):
             outcome = stored.joined(outcome)  # another sweep may have evaluated other splits
-        texts = {name: line.text for name, line in _read_lines(path).items()}
-        texts[trial.name] = json_with_digest(_KIND, trial.name, _content(trial, run_dir, outcome), indent=None)
+        lines = _read_lines(path)
+        texts = {name: line.text for name, line in lines.items()}
+        if cpu_seconds is None and trial.name in lines:
+            cpu_seconds = lines[trial.name].content.get("cpu_seconds")
+        content = _content(trial, run_dir, outcome, cpu_seconds)
+        texts[trial.name] = json_with_digest(_KIND, trial.name, content, indent=None)
         write_atomically(path, "".join(texts.values()))
 
 
-def _content(trial: Trial, run_dir: Path, outcome: Outcome) -> dict[str, Any]:
+def _content(trial: Trial, run_dir: Path, outcome: Outcome, cpu_seconds: float | None) -> dict[str, Any]:
     card = RunFolder(run_dir).read_card()
     return {
         "trial": trial.name,
@@ -100,6 +105,7 @@ def _content(trial: Trial, run_dir: Path, outcome: Outcome) -> dict[str, Any]:
         "sources": recorded_sources(trial),
         "commit": source_commit(),
         **{name: card[name] for name in ("version", "environment", "hardware", "parameters")},
+        **({} if cpu_seconds is None else {"cpu_seconds": cpu_seconds}),
         "end": outcome.end,
         **({} if outcome.stopped is None else {"stopped": asdict(outcome.stopped)}),
         "validations": outcome.validations,

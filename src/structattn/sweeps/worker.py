@@ -3,6 +3,7 @@
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
+from time import process_time
 from typing import Literal
 
 import torch
@@ -78,16 +79,18 @@ def run_job(job: Job) -> JobResult:
 
 
 def _train_and_evaluate(job: Job) -> None:
-    _prepare_trial_data(job.trial)
+    prepare_trial_data(job.trial)
+    is_new, before = not RunFolder(job.run_dir).has_run(), process_time()
     train(job.trial.settings, job.run_dir, resume="auto", torchrun=False, pause_after=job.pause_after)
+    cpu_seconds = process_time() - before if is_new else None  # a part of the training would be no cost
     for split in job.splits:
         if not is_scored(job.run_dir, split):
             evaluate(job.run_dir, split)
-    _record_outcome(job)
+    _record_outcome(job, cpu_seconds)
     flush_names_of(job)
 
 
-def _record_outcome(job: Job) -> None:
+def _record_outcome(job: Job, cpu_seconds: float | None) -> None:
     """Write the results of a run that has come as far as its job says to the file of trials, if there is one.
 
     Raises:
@@ -100,7 +103,7 @@ def _record_outcome(job: Job) -> None:
             "training.validate_every, or a later rung in halving.after"
         )
     if outcome is not None and job.trial_results is not None:
-        store_outcome(job.trial_results, job.trial, job.run_dir, outcome)
+        store_outcome(job.trial_results, job.trial, job.run_dir, outcome, cpu_seconds)
 
 
 def flush_names_of(job: Job) -> None:
@@ -111,7 +114,7 @@ def flush_names_of(job: Job) -> None:
         flush_names(path)
 
 
-def _prepare_trial_data(trial: Trial) -> None:
+def prepare_trial_data(trial: Trial) -> None:
     """Prepare the data of a trial unless they exist; the lock lets one of several workers do it."""
     folder = trial.settings.data
     if trial.prepare is None or folder.exists():
@@ -138,6 +141,7 @@ class SweepFolder:
         self.runs = path / "runs"
         self.table = path / "table.json"
         self.index = path / "trials.json"
+        self.added = path / "added"
         self.lock = path / "lock"
 
     def run_dir(self, trial: Trial) -> Path:

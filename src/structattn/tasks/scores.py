@@ -109,6 +109,26 @@ class TransformationScores:
 
 
 @dataclass(frozen=True)
+class MemberScores:
+    """Language modeling of the members of a band of lengths, in nats per symbol, ``<eos>`` included.
+
+    Args:
+        num_sequences: the number of members.
+        num_tokens: the number of their symbols, ``<eos>`` included.
+        cross_entropy: -Σ log p(w <eos>) / num_tokens.
+        lower_bound: that of the distribution that members are drawn from: within the lengths of training, with uniform
+            lengths; beyond them given the length, which no model can know. None if it is unknown.
+        cross_entropy_difference: cross_entropy - lower_bound.
+    """
+
+    num_sequences: int
+    num_tokens: int
+    cross_entropy: float
+    lower_bound: float | None
+    cross_entropy_difference: float | None
+
+
+@dataclass(frozen=True)
 class RecognitionScores:
     """Accuracies of recognition: group or rule -> band of lengths, or ``all`` -> proportion with its interval.
 
@@ -117,10 +137,12 @@ class RecognitionScores:
             ``well-shaped negatives``, those that the language's rule of shape accepts, or, if it has none, those whose
             neighbouring symbols occur in training members. Groups and bands without strings are left out.
         rules: of trivial rules on all strings; see ``trivial_rules``.
+        members: band of lengths -> language modeling of its members; None without such an output.
     """
 
     groups: dict[str, dict[str, Proportion]]
     rules: dict[str, dict[str, Proportion]]
+    members: dict[str, MemberScores] | None = None
 
 
 @dataclass(frozen=True)

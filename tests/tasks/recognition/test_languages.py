@@ -247,6 +247,27 @@ def test_distribution_given_the_length(name):
     require_distribution(drawn, probabilities(name, length, weight))
 
 
+@pytest.mark.parametrize(
+    ("name", "length"),
+    [
+        ("parity", 5), ("even-pairs", 5), ("dyck-2-3", 6), ("cycle-navigation", 3), ("majority", 6), ("majority", 7),
+        ("marked-reversal", 7), ("unmarked-reversal", 6), ("marked-copy", 7), ("odds-first", 7), ("bucket-sort", 5),
+        ("dyck", 6), ("padded-reversal", 5), ("count-and-copy", 6),
+    ],
+)  # fmt: skip
+def test_log_conditionals_are_those_of_what_is_drawn(name, length):
+    language, generator = recognition_language(name), numpy_generator(1, name, length)
+    drawn = language.sample_each([length] * 2000, generator)
+    every = [*itertools.product(range(len(language.alphabet)), repeat=length)]
+    members = [string for string, member in zip(every, language.accepts_each(every), strict=True) if member]
+    log_conditionals = language.log_conditionals(members)
+    require_distribution(drawn, dict(zip(members, np.exp(log_conditionals), strict=True)))
+
+
+def test_some_languages_have_no_log_conditionals():
+    assert recognition_language("binary-addition").log_conditionals([(0, 2, 0, 3, 0)]) is None
+
+
 def test_the_published_shares():
     shares = probabilities("parity", 3, WEIGHTS["parity"][1])
     assert {"".join(map(str, s)): round(p, 3) for s, p in shares.items()} == {

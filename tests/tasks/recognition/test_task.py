@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -128,7 +129,10 @@ def test_a_run(run_dir, folder):
     nats = [-answer.log_probability if good else -math.log1p(-math.exp(answer.log_probability))
             for answer, good in zip(answers, right, strict=True)]  # fmt: skip
     assert scores.cross_entropy == pytest.approx(np.mean(nats), rel=1e-4)
-    assert scores.recognition == compare(prepared, "test", right)
+    assert replace(scores.recognition, members=None) == compare(prepared, "test", right)
+    require_members(
+        scores.recognition.members, run.model, [text for text, each in zip(texts, edits, strict=True) if each == MEMBER]
+    )
     stored = json.loads((run_dir / "scores" / "test.json").read_text())
     assert stored["recognition"]["groups"]["all"]["all"]["value"] == scores.accuracy
     assert stored["data"]["language"] == "marked-copy"
@@ -137,6 +141,29 @@ def test_a_run(run_dir, folder):
     for refused in (run.score, run.generate):
         with pytest.raises(UsageError, match="task 'recognition' cannot"):
             refused(["0#0"])
+
+
+def require_members(scores, model, texts):
+    """Compare scores of language modeling with those of one member at a time; training members have up to 9 symbols."""
+    for low, high, num_lengths in ((0, 9, 5), (10, 20, 1), (21, 60, 1)):
+        own = [text for text in texts if low <= len(text) <= high]
+        nats = -sum(log_probability(model, text) for text in own)
+        bound = sum((len(text) // 2) * math.log(2) + math.log(num_lengths) for text in own)
+        band = scores[f"{low}-{high}" if high < 60 else f"{low}+"]
+        num_tokens = sum(len(text) + 1 for text in own)
+        assert (band.num_sequences, band.num_tokens) == (len(own), num_tokens)
+        assert band.cross_entropy == pytest.approx(nats / num_tokens, rel=1e-4)
+        assert band.lower_bound == pytest.approx(bound / num_tokens)
+        assert band.cross_entropy_difference == pytest.approx((nats - bound) / num_tokens, rel=1e-3)
+
+
+@torch.no_grad()
+def log_probability(model, text):
+    """Return log p(text <eos>); class 0 is <eos>, and symbols are 0, 1 and #."""
+    symbols = ["01#".index(each) for each in text]
+    outputs = model.output.split(model(torch.tensor([[1, *(FIRST_SYMBOL + symbol for symbol in symbols)]]))[0])
+    classes = torch.tensor([*(symbol + 1 for symbol in symbols), 0])
+    return outputs.language_modeling.double().log_softmax(-1).gather(1, classes[:, None]).sum().item()
 
 
 def test_other_libraries_have_no_form_for_labels(run_dir, tmp_path):

@@ -5,6 +5,7 @@ from functools import cached_property
 
 import numpy as np
 from numpy.random import Generator
+from numpy.typing import NDArray
 
 from structattn.support.errors import UsageError
 from structattn.tasks.formal_languages.context_free import ContextFreeLanguage
@@ -83,6 +84,13 @@ class AdaptedLanguage:
             UsageError: the language is one of a plugin.
         """
         return self._prefixes.next_symbols(string)
+
+    def log_conditionals(self, strings: Sequence[String]) -> NDArray[np.float64] | None:
+        """Return log P(string | length) of members as ``sample_each`` draws them, in nats."""
+        of_lengths = np.array([self.language.log_length_probability(len(string)) for string in strings])
+        drawn = [np.array(string, dtype=np.int64) for string in strings]
+        log_conditionals: NDArray[np.float64] = np.minimum(self.language.log_probabilities(drawn) - of_lengths, 0.0)
+        return log_conditionals
 
     @cached_property
     def _prefixes(self) -> PrefixParser | CopyPrefixes | StackPrefixes:

@@ -1,5 +1,6 @@
 """Finite automata: members, and strings drawn as FLaRe draws those of its regular languages."""
 
+import math
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -67,6 +68,15 @@ class Automaton:
             string.append(symbols[chosen])
             state = targets[chosen]
         return tuple(string)
+
+    def log_conditional(self, string: String) -> float:
+        """Return log P(w | length) of a member, in nats, as ``sample`` draws it."""
+        actions, state, log_weight = self.actions, 0, 0.0
+        for symbol in string:
+            log_weight -= math.log(actions[state])
+            state = self.transitions[state][symbol]
+        log_weight -= math.log(actions[state])
+        return log_weight - float(_tables(self, _table_size(len(string))).log_weights[len(string), 0])
 
 
 class _Choice(NamedTuple):

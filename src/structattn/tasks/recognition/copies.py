@@ -1,5 +1,6 @@
 """The languages of FLaRe that count, copy, reverse and sort."""
 
+import math
 from collections.abc import Callable
 
 from numpy.random import Generator
@@ -44,7 +45,18 @@ def marked(name: str, description: str, alphabet: tuple[str, ...], image: Callab
         return _odd(len(string)) and string.count(mark) == 1 and string[len(string) // 2] == mark
 
     classes = (0,) * mark + (1,)
-    return FlareLanguage(name, description, alphabet, _odd, sample, accepts, next_symbols, classes, has_shape)
+    return FlareLanguage(
+        name,
+        description,
+        alphabet,
+        _odd,
+        sample,
+        accepts,
+        next_symbols,
+        classes,
+        has_shape,
+        log_conditional=lambda string: -(len(string) // 2) * math.log(mark),
+    )
 
 
 def _odds_first(w: String) -> String:
@@ -112,6 +124,12 @@ def _narrow_majority(length: int, generator: Generator) -> String:
     return _with_ones(length // 2 + 1, length, generator)
 
 
+def _log_majority(string: String) -> float:
+    """Return log P: the number of ones is uniform, then their places are."""
+    length = len(string)
+    return -math.log(length - length // 2) - math.log(math.comb(length, sum(string)))
+
+
 def _is_majority(string: String) -> bool:
     return 2 * sum(string) > len(string)
 
@@ -131,6 +149,7 @@ COPIES = (
         _next_in_majority,
         (0, 0),
         near=_narrow_majority,
+        log_conditional=_log_majority,
     ),
     marked("marked-reversal", "w # w reversed", (*BITS, "#"), lambda w: w[::-1]),
     FlareLanguage(
@@ -143,6 +162,7 @@ COPIES = (
         _next_in_reversal,
         (0, 0),
         lambda string: _even(len(string)),
+        log_conditional=lambda string: -(len(string) // 2) * math.log(2),
     ),
     marked("marked-copy", "w # w", (*BITS, "#"), lambda w: w),
     FlareLanguage(

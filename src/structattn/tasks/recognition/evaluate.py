@@ -4,8 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 
-from structattn.metrics.statistics import Proportion, wilson_interval
+from structattn.metrics.statistics import Proportion, lower_bound, wilson_interval
 from structattn.models.mode import evaluating
 from structattn.settings.training import LABEL_ONLY, TokenBatches
 from structattn.support.errors import DataError
@@ -13,11 +15,11 @@ from structattn.support.progress import progress
 from structattn.tasks.loaded import LoadedRun
 from structattn.tasks.recognition.batches import recognition_examples, string_of
 from structattn.tasks.recognition.examples import MEMBER, UNIFORM
-from structattn.tasks.recognition.language import String
+from structattn.tasks.recognition.language import RecognitionLanguage, String
 from structattn.tasks.recognition.prepare import language_of
 from structattn.tasks.recognition.rules import answers_of_rules, trivial_rules
 from structattn.tasks.recognition.task import batch_scores
-from structattn.tasks.scores import RecognitionScores, SplitScores
+from structattn.tasks.scores import MemberScores, RecognitionScores, SplitScores
 from structattn.tasks.task import perplexity
 from structattn.text.folders.header import HEADER_NAME
 from structattn.text.folders.prepared import PreparedFolder
@@ -30,13 +32,14 @@ ALL: Final = "all"
 def recognition_scores(run: LoadedRun, split: str, batch_tokens: int) -> SplitScores:
     """Score a run on a split."""
     examples = recognition_examples(run.prepared, split, TokenBatches(max_tokens=batch_tokens), LABEL_ONLY)
-    losses, right = np.zeros(len(examples.edits)), np.zeros(len(examples.edits), dtype=bool)
-    plan = examples.scoring_order()
+    plan, found = examples.scoring_order(), []
     with evaluating(run.model), progress(f"Scoring {split}", len(plan), "batches") as advance:
         for indices in plan:
-            of_batch = batch_scores(run.accelerated, examples.batch(indices))
-            losses[indices], right[indices] = (each.numpy() for each in of_batch)
+            found.append(batch_scores(run.accelerated, examples.batch(indices)))
             advance()
+    order = np.argsort(np.concatenate(plan))
+    losses, right = (torch.cat([each[field] for each in found]).numpy()[order] for field in (0, 1))
+    of_members = [each.of_members for each in found if each.of_members is not None]
     loss = float(losses.mean())
     return SplitScores(
         split=split,
@@ -45,17 +48,22 @@ def recognition_scores(run: LoadedRun, split: str, batch_tokens: int) -> SplitSc
         cross_entropy=loss,
         perplexity=perplexity(loss),
         accuracy=float(right.mean()),
-        recognition=compare(run.prepared, split, right.tolist()),
+        recognition=compare(
+            run.prepared, split, right.tolist(), torch.cat(of_members).numpy()[order] if of_members else None
+        ),
     )
 
 
-def compare(prepared: PreparedFolder, split: str, right: Sequence[bool]) -> RecognitionScores:
+def compare(
+    prepared: PreparedFolder, split: str, right: Sequence[bool], nats: NDArray[np.float64] | None = None
+) -> RecognitionScores:
     """Return the accuracy of answers and of trivial rules on the strings of a split.
 
     Args:
         prepared: the data.
         split: of them.
         right: whether each answer is right.
+        nats: -log p(string <eos>) of each member; None: members have no scores of language modeling.
     """
     sequences, edits = prepared.split(split), np.asarray(prepared.edits(split))
     strings = [string_of(sequences, index) for index in range(len(sequences))]
@@ -72,7 +80,35 @@ def compare(prepared: PreparedFolder, split: str, right: Sequence[bool]) -> Reco
     return RecognitionScores(
         groups={name: found for name, chosen in groups.items() if (found := _by_band(right, bands, chosen))},
         rules={name: _by_band(given, bands, groups[ALL]) for name, given in answers.items()},
+        members=None if nats is None else _members(language, strings, bands, nats, labels, limits[0]),
     )
+
+
+def _members(
+    language: RecognitionLanguage,
+    strings: Sequence[String],
+    bands: Sequence[str],
+    nats: NDArray[np.float64],
+    labels: Sequence[bool],
+    longest: int,
+) -> dict[str, MemberScores]:
+    """Return the scores of language modeling of the members of each band; ``longest`` is that of training."""
+    chosen = np.flatnonzero(labels)
+    own = [strings[index] for index in chosen.tolist()]
+    lengths, of_band = np.array([len(string) for string in own]), np.array(bands)[chosen]
+    conditionals = language.log_conditionals(own)
+    scores = {}
+    for band in sorted(set(of_band), key=lambda each: lengths[of_band == each].min()):
+        inside = of_band == band
+        num_tokens = int((lengths[inside] + 1).sum())
+        cross_entropy, bound = float(nats[chosen][inside].sum() / num_tokens), None
+        if conditionals is not None:
+            trained = lengths[inside].max() <= longest
+            num_lengths = len(language.valid_lengths(0, longest)) if trained else 1
+            bound = lower_bound(conditionals[inside], lengths[inside], num_lengths)
+        difference = None if bound is None else cross_entropy - bound
+        scores[str(band)] = MemberScores(int(inside.sum()), num_tokens, cross_entropy, bound, difference)
+    return scores
 
 
 def _training_members(prepared: PreparedFolder) -> list[String]:

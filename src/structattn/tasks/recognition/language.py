@@ -4,7 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
+import numpy as np
 from numpy.random import Generator
+from numpy.typing import NDArray
 
 from structattn.support.errors import UsageError
 
@@ -53,6 +55,9 @@ class RecognitionLanguage(Protocol):
     def next_symbols(self, string: String) -> NextSymbols:
         """Return the symbols that may follow each prefix of a member; limits of lengths are ignored."""
 
+    def log_conditionals(self, strings: Sequence[String]) -> NDArray[np.float64] | None:
+        """Return log P(string | length) of members as ``sample_each`` draws them, in nats; None: not known."""
+
 
 @dataclass(frozen=True)
 class FlareLanguage:
@@ -70,6 +75,7 @@ class FlareLanguage:
         has_shape: the shape of members, if there is one.
         near: length, generator -> a member near the boundary of the language; by default one of ``sample``.
         draw_one: longest length, generator -> a member; by default one of ``sample`` with a length drawn uniformly.
+        log_conditional: member -> log P(member | length) of ``sample``, in nats; None: not known.
     """
 
     name: str
@@ -83,6 +89,7 @@ class FlareLanguage:
     has_shape: Shape | None = None
     near: Callable[[int, Generator], String] | None = None
     draw_one: Callable[[int, Generator], String] | None = None
+    log_conditional: Callable[[String], float] | None = None
 
     def valid_lengths(self, low: int, high: int) -> list[int]:
         """Return the lengths from ``low`` to ``high`` inclusive that members have."""
@@ -109,6 +116,12 @@ class FlareLanguage:
     def accepts_each(self, strings: Sequence[String]) -> list[bool]:
         """Return whether each string is a member."""
         return [self.accepts(string) for string in strings]
+
+    def log_conditionals(self, strings: Sequence[String]) -> NDArray[np.float64] | None:
+        """Return log P(string | length) of members as ``sample`` draws them, in nats; None: not known."""
+        if self.log_conditional is None:
+            return None
+        return np.array([self.log_conditional(string) for string in strings])
 
 
 def uniform_lengths(language: RecognitionLanguage, count: int, high: int, generator: Generator) -> list[int]:

@@ -38,9 +38,8 @@ class RecognitionCriterion:
         sizes, members = batch.lengths.to(inputs.device), batch.labels.to(inputs.device)
         loss = label_losses(logits, sizes, members).sum()
         if logits.language_modeling is not None:
-            rows = to_float32(logits.language_modeling)
-            of_symbols = F.cross_entropy(rows.mT, classes, ignore_index=PADDING_CLASS, reduction="none")
-            loss = loss + self.weights.language_modeling * (of_symbols.sum(1) / sizes).sum()
+            of_members = member_losses(logits.language_modeling, classes)
+            loss = loss + self.weights.language_modeling * (of_members / sizes).sum()
         if logits.next_symbols is not None and batch.next_symbols is not None:
             allowed, rows = batch.next_symbols.to(inputs.device), to_float32(logits.next_symbols)
             of_symbols = F.binary_cross_entropy_with_logits(rows, allowed.to(rows.dtype), reduction="none").mean(-1)
@@ -65,3 +64,9 @@ def label_losses(logits: RecognitionLogits, sizes: Tensor, members: Tensor) -> F
     """Return -log p(label) of each string, in float32 or better."""
     of_strings = label_logits(logits, sizes)
     return F.binary_cross_entropy_with_logits(of_strings, members.to(of_strings.dtype), reduction="none")
+
+
+def member_losses(language_modeling: Tensor, classes: Tensor) -> Float[Tensor, " batch"]:
+    """Return -log p(w <eos>) of each member w, in float32 or better; 0 for negatives, which have no targets."""
+    rows = to_float32(language_modeling)
+    return F.cross_entropy(rows.mT, classes, ignore_index=PADDING_CLASS, reduction="none").sum(1)

@@ -102,7 +102,9 @@ def _language(
     name: str, description: str, symbols: str, own: Automaton, classes: tuple[int, ...], shape: Shape | None = None
 ) -> FlareLanguage:
     functions = own.has_length, own.sample, own.accepts, own.next_symbols
-    return FlareLanguage(name, description, tuple(symbols.split()), *functions, classes, shape)
+    return FlareLanguage(
+        name, description, tuple(symbols.split()), *functions, classes, shape, log_conditional=own.log_conditional
+    )
 
 
 REGULAR = (

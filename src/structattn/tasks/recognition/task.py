@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -9,10 +10,16 @@ from torch import Tensor
 from structattn.models.mode import evaluating
 from structattn.settings.run import RunSettings
 from structattn.support.errors import SettingsError
-from structattn.support.shapes import Float
+from structattn.support.shapes import Bool, Float
 from structattn.tasks.losses import model_inputs
 from structattn.tasks.recognition.batches import RecognitionBatch, RecognitionExamples, recognition_examples
-from structattn.tasks.recognition.losses import RecognitionCriterion, label_logits, label_losses, recognition_logits
+from structattn.tasks.recognition.losses import (
+    RecognitionCriterion,
+    label_logits,
+    label_losses,
+    member_losses,
+    recognition_logits,
+)
 from structattn.tasks.task import Scores, perplexity
 from structattn.text.batching.sequences import Indices
 from structattn.text.folders.prepared import PreparedFolder
@@ -57,21 +64,38 @@ class RecognitionTask:
         loss, correct = 0.0, 0
         with evaluating(model):
             for indices in self.valid.scoring_order():
-                losses, right = batch_scores(model, self.valid.batch(indices))
-                loss, correct = loss + losses.sum().item(), correct + int(right.sum())
+                scores = batch_scores(model, self.valid.batch(indices))
+                loss, correct = loss + scores.losses.sum().item(), correct + int(scores.right.sum())
                 after_batch()
         count = len(self.valid.edits)
         return Scores(count, count, loss / count, perplexity(loss / count), accuracy=correct / count)
 
 
+class StringScores(NamedTuple):
+    """Scores of the strings of a batch, on the CPU.
+
+    Args:
+        losses: -log p(label), in float64.
+        right: whether the string is classified correctly; accepted from a logit of 0 on.
+        of_members: -log p(string <eos>) of members and 0 of negatives, in float64; None without an output of language
+            modeling.
+    """
+
+    losses: Float[Tensor, " batch"]
+    right: Bool[Tensor, " batch"]
+    of_members: Float[Tensor, " batch"] | None
+
+
 @torch.no_grad()
-def batch_scores(model: torch.nn.Module, batch: RecognitionBatch) -> tuple[Tensor, Tensor]:
-    """Return -log p(label) of each string in float64, and whether it is classified correctly; accepted from 0 on."""
-    inputs, lengths, _ = model_inputs(model, batch)
+def batch_scores(model: torch.nn.Module, batch: RecognitionBatch) -> StringScores:
+    """Score each string of a batch."""
+    inputs, lengths, classes = model_inputs(model, batch)
     logits = recognition_logits(model, inputs, lengths)
     sizes, members = batch.lengths.to(inputs.device), batch.labels.to(inputs.device)
     right = (label_logits(logits, sizes) >= 0) == members
-    return label_losses(logits, sizes, members).double().cpu(), right.cpu()
+    modeling = logits.language_modeling
+    of_members = None if modeling is None else member_losses(modeling, classes).double().cpu()
+    return StringScores(label_losses(logits, sizes, members).double().cpu(), right.cpu(), of_members)
 
 
 def recognition_task(prepared: PreparedFolder, settings: RunSettings) -> RecognitionTask:

@@ -1,0 +1,149 @@
+"""Runs that were trained elsewhere: verified and scored again beside the trials of a sweep."""
+
+import copy
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from structattn.cli.app import app
+from structattn.loading.evaluate import evaluate
+from structattn.settings.run import resolve_settings
+from structattn.settings.sweep import SweepSettings
+from structattn.support.errors import CheckpointError, DataError, SettingsError, UsageError
+from structattn.sweeps.added import add_run, read_added
+from structattn.sweeps.results import read_sweep_results
+from structattn.sweeps.table import split_scores
+from structattn.sweeps.trials import make_trials
+from structattn.tasks.recognition.prepare import RecognitionSizes, prepare_recognition
+from structattn.training.run_training import train
+
+SIZES = {"train": 30, "valid": 10, "test": 4, "max_length": 7, "max_length_long": 9, "max_length_test": 11}
+RATE = "training.optimizer.learning_rate"
+TREE = {
+    "base": {
+        "task": "recognition",
+        "prepare": {"kind": "recognition", "protocol": "hard", **SIZES},
+        "model": {"d_model": 8, "d_ff": 8, "num_heads": 2, "layers": "1", "positions": "none"},
+        "training": {
+            "batches": {"kind": "tokens", "max_tokens": 64},
+            "recognition": {"language_modeling": 1.0},
+            "max_epochs": 2,
+        },
+    },
+    "grid": {
+        "language": {"copy": {"prepare.language": "marked-copy"}, "parity": {"prepare.language": "parity"}},
+        "model": {"Tf": {}, "Tf+Sup": {"model.layers": "superposition-2"}},
+    },
+    "random": {RATE: {"kind": "cycle", "values": [0.003, 0.001]}},
+    "restarts": 2,
+    "evaluate": {"test": "all"},
+}
+SWEEP = SweepSettings.model_validate(TREE)
+
+
+def trained(folder, name="own", data_seed=1, **changes):
+    """Train a model that the sweep does not have, on data that are prepared by themselves."""
+    data = folder / f"data-{data_seed}"
+    if not data.exists():
+        sizes = RecognitionSizes(**SIZES)
+        prepare_recognition(data, "marked-copy", "hard", seed=data_seed, sizes=sizes)
+    base = {key: value for key, value in copy.deepcopy(TREE["base"]).items() if key != "prepare"}
+    tree = {**base, "data": str(data), "seed": 1}
+    tree["model"] |= {"layers": "1+stack_pointer"}
+    tree["training"]["optimizer"] = {"learning_rate": 0.001}
+    for path, value in changes.items():
+        section, field = path.split("__")
+        tree[section][field] = value
+    train(resolve_settings(tree), folder / name)
+    return folder / name
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory):
+    return trained(tmp_path_factory.mktemp("elsewhere"))
+
+
+def test_a_run_is_scored_beside_the_trials(own, tmp_path):
+    before = {path: path.read_bytes() for path in own.rglob("*") if path.is_file()}
+    added = add_run(SWEEP, tmp_path / "sweep", own)
+    assert (added.name, added.cell, added.seed) == ("own", {"language": "copy", "model": "own"}, 1)
+    assert read_added(tmp_path / "sweep") == [added]
+    assert {path: path.read_bytes() for path in own.rglob("*") if path.is_file()} == before
+    evaluate(own, "test")
+    stored = json.loads((own / "scores" / "test.json").read_text())
+    assert added.splits == split_scores({"test": stored})
+    assert added.parameters == stored["parameters"]
+    groups, members = stored["recognition"]["groups"]["all"], stored["recognition"]["members"]
+    beyond = [groups["8-9"], groups["10+"]]
+    expected = sum(each["successes"] for each in beyond) / sum(each["trials"] for each in beyond)
+    assert added.splits["test"]["accuracy_within"] == groups["0-7"]["value"]
+    assert added.splits["test"]["accuracy_beyond"] == pytest.approx(expected)
+    sums = [members[band]["num_tokens"] * members[band]["cross_entropy_difference"] for band in ("8-9", "10+")]
+    expected = sum(sums) / sum(members[band]["num_tokens"] for band in ("8-9", "10+"))
+    assert added.splits["test"]["members_difference_beyond"] == pytest.approx(expected)
+    (own / "scores" / "test.json").unlink()
+
+
+def test_the_data_are_those_of_the_trial(own, tmp_path):
+    add_run(SWEEP, tmp_path, own)
+    (data,) = (path for path in (tmp_path / "data").iterdir() if path.is_dir())
+    assert {trial.cell["language"] for trial in make_trials(SWEEP, tmp_path) if trial.settings.data == data} == {"copy"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"training__max_epochs": 3}, r"max_epochs was 2 and is now 3"),
+        ({"training__optimizer": {"learning_rate": 0.002}}, r"learning_rate is 0.002, which the sweep does not sample"),
+        ({"data_seed": 5}, r"seed of the data is 5, 1 in the sweep"),
+        ({"model__d_ff": 80}, r"parameters; expected"),
+    ],
+)
+def test_a_run_that_does_not_fit_is_refused(tmp_path, changes, message):
+    with pytest.raises(SettingsError, match=message):
+        add_run(SWEEP, tmp_path / "sweep", trained(tmp_path, **changes))
+    assert read_added(tmp_path / "sweep") == []
+
+
+def test_other_data_of_the_same_name_are_refused(tmp_path):
+    tree = copy.deepcopy(TREE)
+    tree["base"]["prepare"]["train"] = 20
+    run = trained(tmp_path)
+    with pytest.raises(CheckpointError, match="data"):
+        add_run(SweepSettings.model_validate(tree), tmp_path / "sweep", run)
+
+
+def test_a_run_that_goes_on_and_a_damaged_file_are_refused(own, tmp_path):
+    unfinished = trained(tmp_path, "unfinished")
+    events = (unfinished / "events.jsonl").read_text().splitlines(keepends=True)
+    (unfinished / "events.jsonl").write_text("".join(events[:-1]))
+    with pytest.raises(UsageError, match="has not ended"):
+        add_run(SWEEP, tmp_path / "sweep", unfinished)
+    with pytest.raises(UsageError, match="evaluates no split"):
+        add_run(SWEEP.model_copy(update={"evaluate": {}}), tmp_path / "sweep", own)
+    add_run(SWEEP, tmp_path / "sweep", own)
+    file = tmp_path / "sweep" / "added" / "own.json"
+    file.write_text(file.read_text().replace('"seed": 1', '"seed": 2', 1))
+    with pytest.raises(DataError, match="changed since it was written"):
+        read_added(tmp_path / "sweep")
+
+
+def test_added_runs_are_in_results_and_reports(own, run_here, tmp_path):
+    tree = copy.deepcopy(TREE) | {"restarts": 1}
+    del tree["grid"]["language"]["parity"]
+    run_here(tree, tmp_path / "sweep")
+    (tmp_path / "sweep.yaml").write_text(json.dumps(tree))
+    invoke = CliRunner().invoke
+    arguments = [str(tmp_path / "sweep.yaml"), "--output", str(tmp_path / "sweep"), "--add", str(own)]
+    result = invoke(app, ["sweep", *arguments])
+    assert result.exit_code == 0, result.output
+    assert "own" in result.output
+    results = read_sweep_results(SweepSettings.model_validate(tree), tmp_path / "sweep")
+    assert [each.cell for each in results.added] == [{"language": "copy", "model": "own"}]
+    command = ["report", str(tmp_path / "sweep"), "--output", str(tmp_path / "report")]
+    result = invoke(app, command)
+    assert result.exit_code == 0, result.output
+    page = (tmp_path / "report" / "index.html").read_text()
+    assert "Added runs" in page
+    assert "copy, own" in page
