@@ -33,7 +33,7 @@ SMALL = {
     ],
     "transformation": ["--train", "200", "--valid", "3", "--test", "3", "--gen", "3"],
 }
-PROGRAM = """#!/usr/bin/env python3
+PROGRAM = """#!{python} -SE
 import json, os, socket, sys
 
 with socket.socket(socket.AF_UNIX) as server:

@@ -120,7 +120,7 @@ def programs(folder, address):
     """Write the commands into a folder; return the environment that finds them."""
     (folder / "bin").mkdir()
     for name in ("structattn", "pytest"):
-        (folder / "bin" / name).write_text(PROGRAM.format(address=address, name=name))
+        (folder / "bin" / name).write_text(PROGRAM.format(python=sys.executable, address=address, name=name))
         (folder / "bin" / name).chmod(0o755)
     return environment() | {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
 

@@ -1,5 +1,8 @@
 """Where the GPU kernels run in tests, and the hostile numbers that the operators are given."""
 
+import dataclasses
+import importlib
+
 import pytest
 import torch
 
@@ -26,6 +29,18 @@ def unwritten_memory_is_nan():
     torch.use_deterministic_algorithms(False)
 
 
+@pytest.fixture(scope="session")
+def _unchecked_indices():
+    """The interpreter checks no sum or product of indices for overflow, which takes a third of its time.
+
+    Sizes of 2^31, which overflow, are refused before a kernel is started.
+    """
+    interpreter = importlib.import_module("triton.runtime.interpreter").interpreter_builder
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(interpreter, "options", dataclasses.replace(interpreter.options, sanitize_overflow=False))
+        yield
+
+
 @pytest.fixture(params=["interpreted", pytest.param("cuda", marks=pytest.mark.gpu)])
 def gpu(request):
     """A real device, or a CPU that stands in for one; Triton must know from its import on that it is to interpret."""
@@ -34,6 +49,7 @@ def gpu(request):
     if not interpreted():
         pytest.skip("needs TRITON_INTERPRET=1; common/test_gpu_kernels.py runs this in a process of its own")
     request.getfixturevalue("unwritten_memory_is_nan")
+    request.getfixturevalue("_unchecked_indices")
     return torch.device("cpu")
 
 
