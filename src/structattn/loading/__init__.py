@@ -31,17 +31,4 @@ __all__ = [
     "open_run",
 ]
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        "Record": "structattn.loading.records",
-        "SplitScores": "structattn.tasks.scores",
-        "TrainedRun": "structattn.loading.trained_run",
-        "evaluate": "structattn.loading.evaluate",
-        "evaluate_run": "structattn.loading.evaluate",
-        "explain_texts": "structattn.loading.explanations",
-        "is_scored": "structattn.loading.evaluate",
-        "load": "structattn.loading.runs",
-        "open_run": "structattn.loading.runs",
-    },
-)
+__getattr__, __dir__ = lazy_exports(__name__)
