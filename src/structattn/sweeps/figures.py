@@ -100,7 +100,11 @@ def _cell_plots(
         return _differences(figure, base, translated, name)
     explained = [_explained(folder, figure.split, _label(row)) for row, folder in shown]
     if isinstance(figure, StackMaps):
-        return _maps(explained, figure, name)
+        return [
+            stack_plot(record, file_name(name, run.name, place, "stack"), f"{run.name}, {place}. {figure.caption}")
+            for run in explained
+            for place, record in _stack_records(run, figure.split).items()
+        ]
     plot = dependency_plot(explained, file_name(name, figure.kind))
     return [] if plot is None else [replace(plot, caption=figure.caption)]
 
@@ -122,15 +126,6 @@ def _located(folder: Path, split: str, label: str) -> Run:
     if not analysis_path(folder, f"{split}-attention").exists():
         write_locality(open_run(folder), split)
     return read_run(folder, label)
-
-
-def _maps(runs: Sequence[RecordedRun], figure: StackMaps, name: str) -> list[Plot]:
-    """Plot each stack of each run on the first of the run's examples of the split."""
-    return [
-        stack_plot(record, file_name(name, run.name, place, "stack"), f"{run.name}, {place}. {figure.caption}")
-        for run in runs
-        for place, record in _stack_records(run, figure.split).items()
-    ]
 
 
 def _stack_records(run: RecordedRun, split: str) -> dict[str, Record]:
