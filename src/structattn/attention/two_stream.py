@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.types import Device
 
-from structattn.attention.hard_selection import TwoStreamSelection
+from structattn.attention.hard import TwoStreamSelection
 from structattn.attention.heads import CrossHeads, SelfHeads
 from structattn.attention.positions.biases import ScorePositions
 from structattn.attention.projections import ConcatenatedHeads, InputProjection, OutputProjection

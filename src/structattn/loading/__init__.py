@@ -13,8 +13,7 @@ from structattn.support.imports import lazy_exports
 
 if TYPE_CHECKING:
     from structattn.loading.evaluate import evaluate, evaluate_run, is_scored
-    from structattn.loading.explanations import explain_texts
-    from structattn.loading.records import Record
+    from structattn.loading.records import Record, explain_texts
     from structattn.loading.runs import load, open_run
     from structattn.loading.trained_run import TrainedRun
     from structattn.tasks.scores import SplitScores

@@ -11,8 +11,7 @@ import numpy as np
 import torch
 
 from structattn.acceleration import accelerate
-from structattn.loading.explanations import explain_texts
-from structattn.loading.records import Record
+from structattn.loading.records import Record, explain_texts
 from structattn.runs.folder import RunFolder
 from structattn.settings.run import RunSettings
 from structattn.support.errors import UsageError
