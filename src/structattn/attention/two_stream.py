@@ -65,7 +65,8 @@ class TwoStreamAttention(SelfHeads[Streams]):
     def _projected(self, x: Streams) -> tuple[Tensor, ...]:
         return *self.projection(x.syntactic), *self.content(x.semantic)
 
-    def _merged(self, outputs: Streams) -> Streams:
+    def output(self, outputs: Streams) -> Streams:
+        """Return the layer's outputs."""
         return Streams(self.syntactic_output(outputs.syntactic), self.semantic_output(outputs.semantic))
 
 
@@ -106,5 +107,6 @@ class CrossTwoStreamAttention(CrossHeads[Streams]):
     def _projected_memory(self, memory: Streams) -> tuple[Tensor, ...]:
         return *self.memory(memory.syntactic), *self.content(memory.semantic)
 
-    def _merged(self, outputs: Streams) -> Streams:
+    def output(self, outputs: Streams) -> Streams:
+        """Return the layer's outputs."""
         return Streams(self.syntactic_output(outputs.syntactic), self.semantic_output(outputs.semantic))
