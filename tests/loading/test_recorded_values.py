@@ -24,7 +24,7 @@ from structattn.operators.common.stack_contents import StackContents
 from structattn.operators.hard_attention.reference import hard_weights
 from structattn.operators.nondeterministic_stack.contents import nondeterministic_stack_contents
 from structattn.operators.stratified_stack.reference import stratified_stack_contents
-from structattn.operators.superposition_stack.contents import superposition_stack_contents
+from structattn.operators.superposition_stack.reference import superposition_stack_contents
 from structattn.settings.run import resolve_settings
 from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
 from structattn.tasks.model import build_model_for

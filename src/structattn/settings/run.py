@@ -17,7 +17,7 @@ from structattn.settings.embeddings import Sinusoidal
 from structattn.settings.evaluation import EvaluationSettings
 from structattn.settings.mechanisms import Hard
 from structattn.settings.models import ModelSettings
-from structattn.settings.plugins import Plugins, load_plugins_of
+from structattn.settings.recipes import Plugins, load_plugins_of
 from structattn.settings.training import Masking, Recognition, TrainingSettings
 from structattn.settings.transformer import LanguageModelSettings, TwoStreamBase
 from structattn.settings.yaml import MAX_CHARACTERS, parse_yaml

@@ -13,7 +13,7 @@ from structattn.decoding import map_in_batches
 from structattn.support.shapes import Float
 from structattn.tasks.language_modeling.predict import TextExplainer, device_of
 from structattn.tasks.loaded import TEXTS, LoadedRun, Prediction, cannot, require_positions
-from structattn.tasks.recognition.losses import label_logits, recognition_logits
+from structattn.tasks.recognition.task import label_logits, recognition_logits
 from structattn.text.batching.sequences import Batch, make_batch
 from structattn.text.lines import encoded
 
