@@ -29,12 +29,13 @@ if TYPE_CHECKING:
     from structattn.models.depth_stack import DepthStackLayers
     from structattn.models.embedding import Embedding, TwoStreamEmbedding
     from structattn.models.encoder_decoder import EncoderDecoder, EncoderDecoderExplanation
-    from structattn.models.initialization import initialize_recurrent, initialize_transformer
+    from structattn.models.initialization import initialize_transformer
     from structattn.models.language_model import LanguageModel, MaskedLanguageModel
     from structattn.models.layers import Layers, LayersState
     from structattn.models.looped import LoopedLayers, LoopedState
     from structattn.models.mode import evaluating, evaluating_with_dropout
     from structattn.models.protocols import AttendingModel, CausalModel
+    from structattn.models.recurrent.initialization import initialize_recurrent
     from structattn.models.recurrent.language_model import RecurrentLanguageModel
     from structattn.models.two_stream import EachStream, FeedForwardFirst, SemanticStream
 

@@ -3,8 +3,8 @@
 from structattn.models import Embedding, LanguageModel, initialize_transformer
 from structattn.models.builders.layers import build_embedding, build_layers
 from structattn.models.builders.recurrent import build_recurrence, hidden_size_of
-from structattn.models.initialization import initialize_recurrent
 from structattn.models.recognition import RecognitionHeads
+from structattn.models.recurrent.initialization import initialize_recurrent
 from structattn.models.recurrent.language_model import RecurrentLanguageModel
 from structattn.models.recurrent.recurrence import OneHot
 from structattn.settings.embeddings import TableEmbedding

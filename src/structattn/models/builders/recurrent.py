@@ -4,8 +4,8 @@ from torch import nn
 
 from structattn.models import Embedding, SpelledEmbedding
 from structattn.models.builders.layers import VocabularySpec, spelled_embedding
-from structattn.models.initialization import initialize_recurrent
 from structattn.models.recurrent.deep import DeepRecurrence
+from structattn.models.recurrent.initialization import initialize_recurrent
 from structattn.models.recurrent.language_model import RecurrentLanguageModel
 from structattn.models.recurrent.recurrence import OneHot, Recurrence
 from structattn.operators import RecurrentStack
