@@ -42,8 +42,7 @@ from structattn.text.tokenization.subword_training import (
     train_subword_model,
 )
 from structattn.text.tokenization.tokenizers import SymbolTokenizer, choose_vocabulary
-from structattn.text.tokenization.unknown_classes import replace_rare_words, unknown_class
-from structattn.text.tokenization.vocabulary import UNKNOWN_SYMBOL
+from structattn.text.tokenization.vocabulary import UNKNOWN_SYMBOL, replace_rare_words, unknown_class
 
 
 def train_tokenizer(train: Mapping[str, int], held_out: Iterable[str], settings: TextSettings) -> TextTokenizer:
