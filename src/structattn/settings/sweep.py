@@ -26,8 +26,9 @@ from structattn.settings.published import (
     PublishedTable,
 )
 from structattn.settings.recipes import Plugins, load_plugins_of, settings_file
-from structattn.settings.run import error_message, read_mapping
+from structattn.settings.run import error_message
 from structattn.settings.training import Budget, Unit
+from structattn.settings.yaml import read_mapping
 from structattn.support.errors import SettingsError
 from structattn.support.reading import MAX_INTEGER
 
