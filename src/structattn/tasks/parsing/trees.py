@@ -257,7 +257,10 @@ def repair(symbols: Sequence[str], words: Sequence[str], tags: Tags = "kept") ->
         builder.malformed = True
         _innermost(builder).children += [Leaf(NORMALIZED, word) for word in rest]
     builder.close_to(1)
-    return _joined(builder)
+    children = tuple(builder.stack[0].children)
+    if len(children) == 1 and isinstance(children[0], Tree):
+        return Repaired(children[0], builder.malformed)
+    return Repaired(Tree(TOP, children), True)
 
 
 def _innermost(builder: _Builder) -> _Open:
@@ -268,13 +271,6 @@ def _innermost(builder: _Builder) -> _Open:
         root.children = []
         builder.stack.append(_Open(only.label, list(only.children)))
     return builder.stack[-1]
-
-
-def _joined(builder: _Builder) -> Repaired:
-    children = tuple(builder.stack[0].children)
-    if len(children) == 1 and isinstance(children[0], Tree):
-        return Repaired(children[0], builder.malformed)
-    return Repaired(Tree(TOP, children), True)
 
 
 def binary_splits(tree: Tree | Leaf, first: int = 0) -> list[Split]:
