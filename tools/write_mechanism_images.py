@@ -31,7 +31,7 @@ from structattn.operators import (
     superposition_stack_weights,
 )
 from structattn.operators.nondeterministic_stack.contents import nondeterministic_stack_contents
-from structattn.operators.superposition_stack.contents import superposition_stack_contents
+from structattn.operators.superposition_stack.reference import superposition_stack_contents
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "images" / "mechanisms"
 GREY, BLUE = "#7a7a7a", "#2f7de1"

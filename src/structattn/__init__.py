@@ -34,17 +34,4 @@ __all__ = [
     "train",
 ]
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        "accelerate": "structattn.acceleration",
-        "attention": "structattn.attention",
-        "evaluate": "structattn.loading.evaluate",
-        "load": "structattn.loading.runs",
-        "load_settings": "structattn.settings.run",
-        "models": "structattn.models",
-        "operators": "structattn.operators",
-        "register": "structattn.support.plugins",
-        "train": "structattn.training.run_training",
-    },
-)
+__getattr__, __dir__ = lazy_exports(__name__)

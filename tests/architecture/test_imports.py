@@ -111,13 +111,13 @@ def allowed(importer: str, imported: str) -> bool:
 def between_topics(imports: list[Import]) -> list[str]:
     """Return the imports of a topic by another, or by the modules that all topics share, that are not allowed."""
     pairs = [(topic(each.module), topic(each.target), each) for each in imports if part(each.module) == "tasks"]
-    shared = "structattn.tasks.registry"
+    shared = {"structattn.tasks", "structattn.tasks.registry"}  # which import topics when they are asked for
     return [
         each.description
         for importer, imported, each in pairs
         if imported
         and importer != imported
-        and each.module != shared
+        and each.module not in shared
         and not (importer and imported in BASES)
         and (importer, imported) not in ALSO
     ]

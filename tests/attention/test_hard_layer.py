@@ -18,7 +18,7 @@ from structattn.attention import (
     Streams,
     TwoStreamAttention,
 )
-from structattn.attention.hard_selection import set_temperature
+from structattn.attention.hard import set_temperature
 from structattn.attention.positions import RelativePositions
 from structattn.operators.receptive_field import receptive_field, receptive_field_size
 

@@ -19,8 +19,7 @@ from structattn.attention import (
     XavierInitialized,
 )
 from structattn.attention.cache import KeyValueCache
-from structattn.attention.comparison import require_close
-from structattn.attention.contract import CHECKS, check_gradients, check_steps, output_and_gradients
+from structattn.attention.contract import CHECKS, check_gradients, check_steps, output_and_gradients, require_close
 from structattn.attention.positions import AlibiPositions, RelativePositions, RotaryPositions
 from structattn.models.builders.mechanisms import build_attention
 from structattn.settings.mechanisms import MECHANISMS, NoAttention

@@ -8,7 +8,7 @@ import torch
 
 from structattn.explorer.head_locality import argmax_offsets, locality, write_locality
 from structattn.explorer.searched_text import example_batch
-from structattn.loading.explanations import layer_records
+from structattn.loading.records import layer_records
 from structattn.tasks.translation.explain import PairExplainer
 
 HARD_CODED = {

@@ -10,7 +10,7 @@ from structattn.explorer.recording import receptive_field_records
 from structattn.explorer.recording_files import read_recording
 from structattn.explorer.run_analysis import analyze_run
 from structattn.explorer.searched_text import default_examples, example_batch
-from structattn.loading.explanations import layer_records
+from structattn.loading.records import layer_records
 from structattn.loading.trained_run import TrainedRun
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import DataError, UsageError

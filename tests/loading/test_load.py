@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from structattn.loading.evaluate import evaluate_run
-from structattn.loading.explanations import explain_texts
+from structattn.loading.records import explain_texts
 from structattn.loading.runs import load
 from structattn.runs.folder import RunFolder, settings_digest
 from structattn.runs.selection import check_weights, checkpoints_of, mean_weights, weights_of

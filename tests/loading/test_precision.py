@@ -21,7 +21,7 @@ CALLS = {
 
 @pytest.fixture(autouse=True)
 def _any_processor(monkeypatch):
-    monkeypatch.setattr("structattn.tasks.precision.slow_bf16", lambda device: None)
+    monkeypatch.setattr("structattn.support.devices.slow_bf16", lambda device: None)
 
 
 @pytest.mark.parametrize("precision", ["fp16", "", None])
@@ -31,7 +31,7 @@ def test_unknown_precisions_are_refused(run_dir, precision):
 
 
 def test_bf16_is_refused_where_it_is_slow(run_dir, monkeypatch):
-    monkeypatch.setattr("structattn.tasks.precision.slow_bf16", lambda device: "no instructions")
+    monkeypatch.setattr("structattn.support.devices.slow_bf16", lambda device: "no instructions")
     with pytest.raises(UsageError, match="precision 'bf16' is slower than float32 here: no instructions"):
         load(run_dir("sentences"), device="cpu", precision="bf16")
 

@@ -23,8 +23,8 @@ from structattn.operators import (
 from structattn.operators.common.stack_contents import StackContents
 from structattn.operators.hard_attention.reference import hard_weights
 from structattn.operators.nondeterministic_stack.contents import nondeterministic_stack_contents
-from structattn.operators.stratified_stack.contents import stratified_stack_contents
-from structattn.operators.superposition_stack.contents import superposition_stack_contents
+from structattn.operators.stratified_stack.reference import stratified_stack_contents
+from structattn.operators.superposition_stack.reference import superposition_stack_contents
 from structattn.settings.run import resolve_settings
 from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
 from structattn.tasks.model import build_model_for
@@ -223,7 +223,7 @@ def test_the_contents_shown_of_a_short_text_are_those_of_all_its_stacks(recorded
 
 
 def test_hard_attention_and_its_receptive_field(recorded, inputs_of):
-    calls = inputs_of("structattn.attention.hard_selection", "hard_attention")
+    calls = inputs_of("structattn.attention.hard", "hard_attention")
     *heads, field = recorded({"layers": "hard.hard", **SIZES})
     layers = []
     for arguments, _ in calls[:2]:

@@ -4,9 +4,14 @@ import pytest
 from torch import nn
 
 from structattn.loading.description import describe_model
-from structattn.models.builders.mechanisms import build_attention, build_cross_attention, build_stack
+from structattn.models.builders.mechanisms import (
+    added_positions,
+    build_attention,
+    build_cross_attention,
+    build_stack,
+    score_positions,
+)
 from structattn.models.builders.models import build_model
-from structattn.models.builders.positions import added_positions, score_positions
 from structattn.models.builders.recurrent import build_recurrent_stack
 from structattn.operators import RecurrentStack
 from structattn.settings.base import members_of

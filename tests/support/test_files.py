@@ -20,8 +20,7 @@ from structattn.support.files import (
     write_folder_atomically,
     write_unflushed,
 )
-from structattn.support.incomplete_folders import remove_abandoned_folders
-from structattn.support.locks import exclusive_lock
+from structattn.support.locks import exclusive_lock, remove_abandoned_folders
 from structattn.support.seeds import derived_seed, numpy_generator
 
 
@@ -89,7 +88,7 @@ def test_a_folder_that_cannot_be_created_is_an_error(tmp_path, monkeypatch):
     def gone(path):
         raise FileNotFoundError(2, "gone", str(path))
 
-    monkeypatch.setattr("structattn.support.incomplete_folders.lock_file", contended)
+    monkeypatch.setattr("structattn.support.locks.lock_file", contended)
     monkeypatch.setattr(Path, "mkdir", gone)
     with pytest.raises(FileNotFoundError, match="gone"), write_folder_atomically(tmp_path / "data"):
         pass

@@ -21,7 +21,7 @@ Incremental states satisfy ``AttentionState``; ``explain`` returns an ``Explanat
 
 from typing import TYPE_CHECKING
 
-from structattn.support.imports import by_name, lazy_exports
+from structattn.support.imports import lazy_exports
 
 if TYPE_CHECKING:
     from structattn.attention.delta_product import DeltaProductAttention
@@ -70,24 +70,4 @@ __all__ = [
     "XavierInitialized",
 ]
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    by_name(
-        {
-            "structattn.attention.delta_product": "DeltaProductAttention",
-            "structattn.attention.gaussian": "CrossGaussianAttention GaussianAttention",
-            "structattn.attention.hard": "CrossHardAttention HardAttention",
-            "structattn.attention.nondeterministic_stack": "NondeterministicStackAttention",
-            "structattn.attention.protocols": (
-                "AttendingLayer AttentionLayer AttentionState CrossAttentionLayer Explanation SelfInitialized Streams "
-                "XavierInitialized"
-            ),
-            "structattn.attention.self_attention": "SelfAttention",
-            "structattn.attention.softmax": "CrossSoftmaxAttention SoftmaxAttention",
-            "structattn.attention.stack_pointer": "StackPointerAttention",
-            "structattn.attention.stack_trans": "StackTransAttention",
-            "structattn.attention.superposition_stack": "SuperpositionStackAttention",
-            "structattn.attention.two_stream": "CrossTwoStreamAttention TwoStreamAttention",
-        }
-    ),
-)
+__getattr__, __dir__ = lazy_exports(__name__)

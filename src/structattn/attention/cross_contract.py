@@ -14,8 +14,17 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 from torch.autograd import gradcheck
 
-from structattn.attention.comparison import ALONE, BEFORE, WHOLE, require_close, require_equal, require_zero
-from structattn.attention.contract import ORDINARY, POISON, TOLERANCE
+from structattn.attention.contract import (
+    ALONE,
+    BEFORE,
+    ORDINARY,
+    POISON,
+    TOLERANCE,
+    WHOLE,
+    require_close,
+    require_equal,
+    require_zero,
+)
 from structattn.support.errors import BrokenContractError
 
 

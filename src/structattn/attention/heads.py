@@ -140,13 +140,13 @@ class SelfHeads(nn.Module, Generic[X]):
 
     selection: Selection
     projection: InputProjection  # to queries, keys, values
-    output: nn.Module
+    output: Callable[[Any], Any]  # a module; a method for two streams
     causal: bool
     positions: ScorePositions | None
 
     def forward(self, x: X, lengths: Int[Tensor, " batch"] | None = None) -> X:
         """Process whole sequences (B, T, d). Cost: O(T^2 d + T d^2) each."""
-        merged: X = self._merged(self.selection.attend(*self._whole(x, lengths), self.training))
+        merged: X = self.output(self.selection.attend(*self._whole(x, lengths), self.training))
         return _masked(merged, lengths)
 
     def attend(
@@ -158,7 +158,7 @@ class SelfHeads(nn.Module, Generic[X]):
         evaluation; of two streams they are the semantic one's.
         """
         outputs, weights = self.selection.attend_with_weights(*self._whole(x, lengths), self.training)
-        return _masked(self._merged(outputs), lengths), weights
+        return _masked(self.output(outputs), lengths), weights
 
     def initial_state(self, batch_size: int) -> KeyValueCache:
         """Return an empty cache of keys and values.
@@ -175,7 +175,7 @@ class SelfHeads(nn.Module, Generic[X]):
         query, *keys_and_values = self._projected(_each(x_t, lambda x: x[:, None]))
         state = state.append(*keys_and_values)
         outputs = self.selection.attend_cached(query, state, self.positions, self.training)
-        return _each(self._merged(outputs), lambda y: y[:, 0]), state
+        return _each(self.output(outputs), lambda y: y[:, 0]), state
 
     @torch.no_grad()
     def explain(self, x: X, lengths: Int[Tensor, " batch"] | None = None) -> Explanation:
@@ -187,9 +187,6 @@ class SelfHeads(nn.Module, Generic[X]):
     def _projected(self, x: Any) -> Any:
         """Return queries, keys, and all values."""
         return self.projection(x)
-
-    def _merged(self, outputs: Any) -> Any:
-        return self.output(outputs)
 
     def _whole(self, x: X, lengths: Tensor | None) -> tuple[AttentionInputs, tuple[Tensor, ...]]:
         query, key, *values = self._projected(_masked(x, lengths))
@@ -206,7 +203,7 @@ class CrossHeads(nn.Module, Generic[X]):
     selection: Selection
     query: InputProjection
     memory: InputProjection  # to keys, values
-    output: nn.Module
+    output: Callable[[Any], Any]  # a module; a method for two streams
 
     def forward(
         self,
@@ -217,7 +214,7 @@ class CrossHeads(nn.Module, Generic[X]):
     ) -> X:
         """Process sequences (B, T, d) and memories (B, S, d). Cost: O(T S d + (T + S) d^2) each."""
         inputs, values = self._whole(x, memory, lengths, memory_lengths)
-        merged: X = self._merged(self.selection.attend(inputs, values, self.training))
+        merged: X = self.output(self.selection.attend(inputs, values, self.training))
         return _masked(merged, lengths)
 
     def attend(
@@ -230,7 +227,7 @@ class CrossHeads(nn.Module, Generic[X]):
         """Return the output and the differentiable weights, as ``SelfHeads`` does."""
         inputs, values = self._whole(x, memory, lengths, memory_lengths)
         outputs, weights = self.selection.attend_with_weights(inputs, values, self.training)
-        return _masked(self._merged(outputs), lengths), weights
+        return _masked(self.output(outputs), lengths), weights
 
     def initial_state(self, memory: X, memory_lengths: Int[Tensor, " batch"] | None = None) -> CrossAttentionCache:
         """Project the memory to keys and values. Cost: O(S d^2) each."""
@@ -242,7 +239,7 @@ class CrossHeads(nn.Module, Generic[X]):
         """Process one position (B, d). Cost: O(S d + d^2)."""
         (query,) = self._queries(_each(x_t, lambda x: x[:, None]))
         outputs = self.selection.attend_cached(query, state, None, self.training)
-        return _each(self._merged(outputs), lambda y: y[:, 0]), state
+        return _each(self.output(outputs), lambda y: y[:, 0]), state
 
     @torch.no_grad()
     def explain(
@@ -261,9 +258,6 @@ class CrossHeads(nn.Module, Generic[X]):
     def _projected_memory(self, memory: Any) -> Any:
         """Return keys and all values."""
         return self.memory(memory)
-
-    def _merged(self, outputs: Any) -> Any:
-        return self.output(outputs)
 
     def _whole(
         self, x: X, memory: X, lengths: Tensor | None, memory_lengths: Tensor | None

@@ -21,8 +21,10 @@ from structattn.operators import (
 from structattn.operators.common.checks import mask_padding
 from structattn.operators.common.implementation import Implementation
 from structattn.operators.nondeterministic_stack.arguments import checked_window, split_logits
-from structattn.operators.nondeterministic_stack.contents import nondeterministic_stack_contents
-from structattn.operators.nondeterministic_stack.prefixes import nondeterministic_stack_prefix_posteriors
+from structattn.operators.nondeterministic_stack.contents import (
+    nondeterministic_stack_contents,
+    nondeterministic_stack_prefix_posteriors,
+)
 from structattn.support.shapes import Bool, Float, Int
 
 

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from structattn.operators.common.checks import mask_padding
 from structattn.operators.common.stack_contents import StackContents
-from structattn.operators.superposition_stack.contents import superposition_stack_contents
+from structattn.operators.superposition_stack.reference import superposition_stack_contents
 from structattn.support.shapes import Float, Int
 
 

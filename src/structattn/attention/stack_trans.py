@@ -14,7 +14,7 @@ from structattn.operators import SuperpositionAction
 from structattn.operators.common.checks import computing_precision, head_size, mask_padding, without_autocast
 from structattn.operators.common.stack_contents import StackContents
 from structattn.operators.superposition_stack import superposition_step
-from structattn.operators.superposition_stack.contents import superposition_stack_contents
+from structattn.operators.superposition_stack.reference import superposition_stack_contents
 from structattn.support.errors import UsageError
 from structattn.support.shapes import Bool, Float, Int
 

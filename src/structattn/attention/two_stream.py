@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.types import Device
 
-from structattn.attention.hard_selection import TwoStreamSelection
+from structattn.attention.hard import TwoStreamSelection
 from structattn.attention.heads import CrossHeads, SelfHeads
 from structattn.attention.positions.biases import ScorePositions
 from structattn.attention.projections import ConcatenatedHeads, InputProjection, OutputProjection
@@ -65,7 +65,8 @@ class TwoStreamAttention(SelfHeads[Streams]):
     def _projected(self, x: Streams) -> tuple[Tensor, ...]:
         return *self.projection(x.syntactic), *self.content(x.semantic)
 
-    def _merged(self, outputs: Streams) -> Streams:
+    def output(self, outputs: Streams) -> Streams:
+        """Return the layer's outputs."""
         return Streams(self.syntactic_output(outputs.syntactic), self.semantic_output(outputs.semantic))
 
 
@@ -106,5 +107,6 @@ class CrossTwoStreamAttention(CrossHeads[Streams]):
     def _projected_memory(self, memory: Streams) -> tuple[Tensor, ...]:
         return *self.memory(memory.syntactic), *self.content(memory.semantic)
 
-    def _merged(self, outputs: Streams) -> Streams:
+    def output(self, outputs: Streams) -> Streams:
+        """Return the layer's outputs."""
         return Streams(self.syntactic_output(outputs.syntactic), self.semantic_output(outputs.semantic))

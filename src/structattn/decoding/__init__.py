@@ -12,7 +12,7 @@
 - ``max_target_lengths``, ``pad_sequences``, ``batches_by_length``, ``map_in_batches``, ``weights_unchanged``.
 """
 
-from structattn.decoding.batches import batches_by_length, map_in_batches
+from structattn.decoding.batches import batches_by_length, map_in_batches, max_target_lengths
 from structattn.decoding.beam_presets import (
     BeamSearch,
     GNMTPenalty,
@@ -30,7 +30,6 @@ from structattn.decoding.beam_search import beam_search
 from structattn.decoding.beam_tree import BeamTree, beam_search_tree
 from structattn.decoding.ensemble import Ensemble
 from structattn.decoding.greedy import greedy_search
-from structattn.decoding.limits import max_target_lengths
 from structattn.decoding.sampling import Sampling, sample
 from structattn.decoding.scoring import SequenceScores, score_pairs, score_texts
 from structattn.decoding.spelling import add_spelling_score, search_spellings

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from structattn.decoding.batches import MaxLengths, check_max_lengths, check_prefixes
 from structattn.decoding.beam_presets import BeamSearch, LengthPenalty, length_penalized
 from structattn.decoding.continuations import forced_classes, top_continuations
-from structattn.decoding.limits import MaxLengths, check_max_lengths, check_prefixes
 from structattn.decoding.stepper import DecoderState, DecodingStart, Hypothesis, Stepper
 from structattn.support.shapes import Bool, Float, Int
 from structattn.support.special_tokens import CLASS_OFFSET, EOS_CLASS, PAD

@@ -4,9 +4,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from structattn.decoding.batches import MaxLengths
 from structattn.decoding.beam_presets import BeamSearch, LengthPenalty, length_penalized
 from structattn.decoding.beam_search import Forbid, Hypotheses, beam_search
-from structattn.decoding.limits import MaxLengths
 from structattn.decoding.stepper import DecodingStart, Hypothesis, Stepper
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from structattn.decoding.batches import MaxLengths, check_max_lengths, check_prefixes
 from structattn.decoding.continuations import forced_classes, with_log_normalizer
-from structattn.decoding.limits import MaxLengths, check_max_lengths, check_prefixes
 from structattn.decoding.stepper import DecoderState, DecodingStart, Hypothesis, Stepper
 from structattn.support.shapes import Float, Int
 from structattn.support.special_tokens import EOS_CLASS, PAD, id_of

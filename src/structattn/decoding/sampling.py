@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from structattn.decoding.batches import MaxLengths
 from structattn.decoding.greedy import IsComplete, decode_loop
-from structattn.decoding.limits import MaxLengths
 from structattn.decoding.stepper import DecodingStart, Hypothesis, Stepper
 from structattn.support.errors import UsageError
 from structattn.support.seeds import derived_seed

@@ -50,27 +50,4 @@ __all__ = [
     "write_recording",
 ]
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        "ForcedAction": "structattn.explorer.interventions",
-        "HeadOff": "structattn.explorer.interventions",
-        "Locality": "structattn.explorer.head_locality",
-        "RecordedBeamSearch": "structattn.explorer.searched_text",
-        "RecordedExample": "structattn.explorer.recording",
-        "Recording": "structattn.explorer.recording",
-        "TrainingRecorder": "structattn.explorer.run_analysis",
-        "analyze": "structattn.explorer.run_analysis",
-        "analyze_run": "structattn.explorer.run_analysis",
-        "default_examples": "structattn.explorer.searched_text",
-        "explorer_page": "structattn.explorer.page",
-        "locality": "structattn.explorer.head_locality",
-        "neighbours_of": "structattn.explorer.word_embeddings",
-        "read_recording": "structattn.explorer.recording_files",
-        "record": "structattn.explorer.recording",
-        "tag_agreement": "structattn.explorer.word_embeddings",
-        "write_archive": "structattn.explorer.recording_archive",
-        "write_explorer": "structattn.explorer.page",
-        "write_recording": "structattn.explorer.recording_files",
-    },
-)
+__getattr__, __dir__ = lazy_exports(__name__)

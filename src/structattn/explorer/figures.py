@@ -12,9 +12,22 @@ from matplotlib.image import AxesImage
 from structattn.explorer.recording import RecordedExample
 from structattn.explorer.recording_files import RecordedRun
 from structattn.loading.records import Record, action_names
-from structattn.report.figure import Plot, alpha_colormap, figure_element, figure_style, file_name, new_figure
+from structattn.report.figure import (
+    INK,
+    KEEP,
+    MUTED,
+    POP,
+    PUSH,
+    SOURCE,
+    LineStyle,
+    Plot,
+    alpha_colormap,
+    figure_element,
+    figure_style,
+    file_name,
+    new_figure,
+)
 from structattn.report.page import Markup, joined, tag, visible
-from structattn.report.style import INK, KEEP, MUTED, POP, PUSH, SOURCE, LineStyle
 from structattn.report.tables import swatch
 from structattn.settings.mechanisms import MECHANISMS
 from structattn.support.shapes import Float
@@ -73,22 +86,18 @@ def _draw_actions(axes: Axes, record: Record) -> None:
         axes.plot([t for t, _ in best], [choice for _, choice in best], ".", color=INK, markersize=2.5)
 
 
-def _add_color_bar(figure: Figure, image: AxesImage, axes: Axes, label: str) -> None:
-    bar = figure.colorbar(
-        image, ax=axes, fraction=0.03, pad=0.012, aspect=14, shrink=0.55, anchor=(0.0, 1.0), ticks=[0, 0.5, 1]
-    )
-    bar.set_label(label, fontsize=8.5)
-    bar.ax.tick_params(labelsize=8, length=0)
-    bar.outline.set_linewidth(0.6)
-
-
 def _draw_sources(figure: Figure, axes: Axes, record: Record, cell: tuple[float, float]) -> None:
     image = _cells(axes, record.weights.T, SOURCE)
     tick_labels(axes.xaxis, record.tokens, 72 * cell[0], upright=True)
     tick_labels(axes.yaxis, record.sources, 72 * cell[1], upright=False)
     axes.set_xlabel("position")
     axes.set_ylabel("source position")
-    _add_color_bar(figure, image, axes, "weight")
+    bar = figure.colorbar(
+        image, ax=axes, fraction=0.03, pad=0.012, aspect=14, shrink=0.55, anchor=(0.0, 1.0), ticks=[0, 0.5, 1]
+    )
+    bar.set_label("weight", fontsize=8.5)
+    bar.ax.tick_params(labelsize=8, length=0)
+    bar.outline.set_linewidth(0.6)
 
 
 def stack_plot(record: Record, name: str, caption: str) -> Plot:

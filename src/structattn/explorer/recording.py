@@ -17,8 +17,7 @@ from structattn.explorer.searched_text import (
     require_short,
     searched_pair,
 )
-from structattn.loading.explanations import layer_records, targets_of
-from structattn.loading.records import Record
+from structattn.loading.records import Record, layer_records, targets_of
 from structattn.loading.trained_run import TrainedRun
 from structattn.models import EncoderDecoder
 from structattn.models.mode import evaluating

@@ -1,5 +1,7 @@
 """Recordings as archives of NumPy arrays, for notebooks, and for tools that draw attention: BertViz, CircuitsVis."""
 
+from collections.abc import Mapping
+from io import BytesIO
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -8,8 +10,15 @@ import numpy as np
 
 from structattn.explorer.recording import MECHANISM, RecordedExample, Recording
 from structattn.loading.records import Record
-from structattn.support.arrays import write_arrays
+from structattn.support.files import write_atomically
 from structattn.support.shapes import Float32
+
+
+def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
+    """Write arrays without objects to a compressed archive of NumPy, atomically; equal arrays give equal bytes."""
+    content = BytesIO()
+    np.savez_compressed(content, **arrays)
+    write_atomically(path, content.getvalue())
 
 
 def write_archive(path: str | PathLike[str], recording: Recording) -> None:

@@ -206,21 +206,16 @@ def _recording_of(content: Json, path: Path) -> Recording:
 def _encoded(value: Any, arrays: list[str], without: Sequence[str] = ()) -> Any:
     """Return what JSON can hold in place of a value: fields that are None are left out, numbers of arrays are apart."""
     if isinstance(value, np.ndarray):
-        return _packed(value, arrays)
+        name = "float32" if np.issubdtype(value.dtype, np.floating) else "int32"
+        numbers = np.ascontiguousarray(value, dtype=_DTYPES[name]).tobytes()
+        if len(numbers) > MAX_BYTES:
+            raise UsageError(f"an array of shape {value.shape} has {len(numbers) >> 20} MiB; expected at most 256")
+        arrays.append(base64.b64encode(zlib.compress(numbers, 1)).decode())
+        return {"array": len(arrays) - 1, "dtype": name, "shape": list(value.shape)}
     if is_dataclass(value):
         given = {field.name: getattr(value, field.name) for field in fields(value) if field.name not in without}
         return {name: _encoded(each, arrays) for name, each in given.items() if each is not None}
     return list(value) if isinstance(value, tuple) else value
-
-
-def _packed(array: Array, arrays: list[str]) -> Json:
-    """Append the numbers of an array, compressed, and return what describes them."""
-    name = "float32" if np.issubdtype(array.dtype, np.floating) else "int32"
-    numbers = np.ascontiguousarray(array, dtype=_DTYPES[name]).tobytes()
-    if len(numbers) > MAX_BYTES:
-        raise UsageError(f"an array of shape {array.shape} has {len(numbers) >> 20} MiB; expected at most 256")
-    arrays.append(base64.b64encode(zlib.compress(numbers, 1)).decode())
-    return {"array": len(arrays) - 1, "dtype": name, "shape": list(array.shape)}
 
 
 def _example_to_json(example: RecordedExample, arrays: list[str]) -> Json:

@@ -33,18 +33,4 @@ __all__ = [
     "write_extraction",
 ]
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        "Comparison": "structattn.extraction.comparison",
-        "Extraction": "structattn.extraction.pipeline",
-        "ExtractionSettings": "structattn.extraction.pipeline",
-        "PushdownAutomaton": "structattn.extraction.automaton",
-        "Recognizer": "structattn.extraction.next_symbols",
-        "compare": "structattn.extraction.comparison",
-        "extract": "structattn.extraction.pipeline",
-        "grammar_of": "structattn.extraction.to_grammar",
-        "minimized": "structattn.extraction.minimization",
-        "write_extraction": "structattn.extraction.files",
-    },
-)
+__getattr__, __dir__ = lazy_exports(__name__)

@@ -13,8 +13,7 @@ from structattn.support.imports import lazy_exports
 
 if TYPE_CHECKING:
     from structattn.loading.evaluate import evaluate, evaluate_run, is_scored
-    from structattn.loading.explanations import explain_texts
-    from structattn.loading.records import Record
+    from structattn.loading.records import Record, explain_texts
     from structattn.loading.runs import load, open_run
     from structattn.loading.trained_run import TrainedRun
     from structattn.tasks.scores import SplitScores
@@ -31,17 +30,4 @@ __all__ = [
     "open_run",
 ]
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        "Record": "structattn.loading.records",
-        "SplitScores": "structattn.tasks.scores",
-        "TrainedRun": "structattn.loading.trained_run",
-        "evaluate": "structattn.loading.evaluate",
-        "evaluate_run": "structattn.loading.evaluate",
-        "explain_texts": "structattn.loading.explanations",
-        "is_scored": "structattn.loading.evaluate",
-        "load": "structattn.loading.runs",
-        "open_run": "structattn.loading.runs",
-    },
-)
+__getattr__, __dir__ = lazy_exports(__name__)

@@ -22,11 +22,10 @@ from structattn.runs.selection import (
 )
 from structattn.runs.store import checkpoint_path, update_of
 from structattn.settings.run import RunSettings
-from structattn.support.devices import default_device
+from structattn.support.devices import Precision, default_device, require_precision
 from structattn.support.errors import CheckpointError, DataError, UsageError
 from structattn.tasks.loaded import TrainedModel
 from structattn.tasks.model import build_model_for, expected_weights
-from structattn.tasks.precision import Precision, require_precision
 from structattn.text.folders.prepared import PreparedFolder, open_prepared
 
 _logger = logging.getLogger("structattn")

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 
 from structattn.acceleration import accelerate
-from structattn.loading.explanations import explain_texts
-from structattn.loading.records import Record
+from structattn.loading.records import Record, explain_texts
 from structattn.runs.folder import RunFolder
 from structattn.settings.run import RunSettings
+from structattn.support.devices import Precision, autocast
 from structattn.support.errors import UsageError
 from structattn.support.imports import lazy_function
 from structattn.support.shapes import Float
@@ -26,7 +26,6 @@ from structattn.tasks.loaded import (
     require_no_string,
     require_texts,
 )
-from structattn.tasks.precision import Precision, autocast
 from structattn.tasks.registry import kind_of
 from structattn.text.folders.prepared import PreparedFolder
 

@@ -15,7 +15,7 @@
 
 from typing import TYPE_CHECKING
 
-from structattn.support.imports import by_name, lazy_exports
+from structattn.support.imports import lazy_exports
 
 if TYPE_CHECKING:
     from structattn.models.block import Block, BlockState, FeedForward, Residual
@@ -73,27 +73,4 @@ __all__ = [
     "initialize_transformer",
 ]
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    by_name(
-        {
-            "structattn.models.block": "Block BlockState FeedForward Residual",
-            "structattn.models.characters.embedding": (
-                "BidirectionalComposition Composition ForwardComposition SpelledEmbedding"
-            ),
-            "structattn.models.characters.spelling": "SpellingDecoder SpellingState",
-            "structattn.models.depth_stack": "DepthStackLayers",
-            "structattn.models.embedding": "Embedding TwoStreamEmbedding",
-            "structattn.models.encoder_decoder": "EncoderDecoder EncoderDecoderExplanation",
-            "structattn.models.initialization": "initialize_transformer",
-            "structattn.models.language_model": "LanguageModel MaskedLanguageModel",
-            "structattn.models.layers": "Layers LayersState",
-            "structattn.models.looped": "LoopedLayers LoopedState",
-            "structattn.models.mode": "evaluating evaluating_with_dropout",
-            "structattn.models.protocols": "AttendingModel CausalModel",
-            "structattn.models.recurrent.initialization": "initialize_recurrent",
-            "structattn.models.recurrent.language_model": "RecurrentLanguageModel",
-            "structattn.models.two_stream": "EachStream FeedForwardFirst SemanticStream",
-        }
-    ),
-)
+__getattr__, __dir__ = lazy_exports(__name__)

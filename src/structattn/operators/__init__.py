@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from structattn.support.imports import by_name, lazy_exports
+from structattn.support.imports import lazy_exports
 
 if TYPE_CHECKING:
     from structattn.operators.delta_product import delta_product, delta_product_step
@@ -86,32 +86,4 @@ __all__: list[str] = [
     "tree_splits",
 ]
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    by_name(
-        {
-            "structattn.operators.delta_product": "delta_product delta_product_step",
-            "structattn.operators.gaussian_attention": "gaussian_attention gaussian_weights",
-            "structattn.operators.hard_attention": "hard_attention",
-            "structattn.operators.nondeterministic_stack": (
-                "BestRun NondeterministicStackState StackAction nondeterministic_stack "
-                "nondeterministic_stack_best_run nondeterministic_stack_initial_state "
-                "nondeterministic_stack_log_weight nondeterministic_stack_posteriors "
-                "nondeterministic_stack_step nondeterministic_stack_weights"
-            ),
-            "structattn.operators.receptive_field": (
-                "DecoderReceptiveFields decoder_receptive_fields receptive_field receptive_field_size"
-            ),
-            "structattn.operators.softmax_attention": "softmax_attention",
-            "structattn.operators.stack_pointer": "stack_pointer stack_pointer_step stack_pointer_weights",
-            "structattn.operators.stack_rnn": (
-                "RecurrentStack StackRnnState stack_rnn stack_rnn_initial_state stack_rnn_step"
-            ),
-            "structattn.operators.stratified_stack": "StratifiedAction stratified_stack stratified_stack_weights",
-            "structattn.operators.superposition_stack": (
-                "SuperpositionAction superposition_stack superposition_stack_weights"
-            ),
-            "structattn.operators.tree_regularization": "tree_regularization tree_splits",
-        }
-    ),
-)
+__getattr__, __dir__ = lazy_exports(__name__)

@@ -15,10 +15,4 @@ __all__ = [
     "read_run",
 ]
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        "Run": "structattn.report.runs",
-        "read_run": "structattn.report.runs",
-    },
-)
+__getattr__, __dir__ = lazy_exports(__name__)

@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.lines import Line2D
 
-from structattn.report.figure import figure_style, legend_above, new_figure
-from structattn.report.style import KEEP, LINE, line_style
+from structattn.report.figure import KEEP, LINE, figure_style, legend_above, line_style, new_figure
 from structattn.support.errors import UsageError
 from structattn.support.files import write_atomically
 from structattn.support.shapes import Float

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from structattn.report.figure import LineStyle
 from structattn.report.page import (
     MISSING,
     Markup,
@@ -19,7 +20,6 @@ from structattn.report.page import (
     unbroken,
 )
 from structattn.report.runs import Run
-from structattn.report.style import LineStyle
 from structattn.settings.training import TrainingSettings
 
 Score = Mapping[str, Any]

@@ -18,14 +18,4 @@ if TYPE_CHECKING:
 
 __all__ = ["CheckpointStore", "EventLog", "RunFolder", "TrainingState", "TrainingSummary", "events_of"]
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        "CheckpointStore": "structattn.runs.store",
-        "EventLog": "structattn.runs.logs",
-        "RunFolder": "structattn.runs.folder",
-        "TrainingState": "structattn.runs.checkpoint",
-        "TrainingSummary": "structattn.runs.metadata",
-        "events_of": "structattn.runs.logs",
-    },
-)
+__getattr__, __dir__ = lazy_exports(__name__)

@@ -12,7 +12,8 @@ from structattn.runs.checkpoint import Identity, LogPrefix
 from structattn.runs.logs import last_event
 from structattn.runs.metadata import check_card
 from structattn.settings.evaluation import EvaluationSettings
-from structattn.settings.run import LIMITS, RunSettings, limits_of, parse_mapping, resolve_settings, with_limits
+from structattn.settings.run import LIMITS, RunSettings, limits_of, resolve_settings, with_limits
+from structattn.settings.yaml import parse_mapping
 from structattn.support.errors import CheckpointError, DataError, SettingsError, StructattnError, UsageError
 from structattn.support.files import replace_file
 from structattn.support.json_files import read_json, write_json

@@ -30,8 +30,8 @@ from structattn.support.files import (
     write_folder_atomically,
     write_unflushed,
 )
-from structattn.support.incomplete_folders import remove_abandoned_folders
 from structattn.support.json_files import json_with_digest, read_json, write_json
+from structattn.support.locks import remove_abandoned_folders
 from structattn.support.reading import read_bytes
 
 logger = logging.getLogger(__name__)

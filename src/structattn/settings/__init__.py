@@ -64,31 +64,4 @@ __all__ = [
     "resolve_settings",
 ]
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        "MECHANISMS": "structattn.settings.mechanisms",
-        "POSITIONS": "structattn.settings.embeddings",
-        "Budget": "structattn.settings.training",
-        "ElmanSettings": "structattn.settings.recurrent",
-        "EncoderDecoderSettings": "structattn.settings.transformer",
-        "EvaluationSettings": "structattn.settings.evaluation",
-        "Halving": "structattn.settings.sweep",
-        "LanguageModelSettings": "structattn.settings.transformer",
-        "LstmSettings": "structattn.settings.recurrent",
-        "MaskedLanguageModelSettings": "structattn.settings.transformer",
-        "Mechanism": "structattn.settings.mechanisms",
-        "ModelSettings": "structattn.settings.models",
-        "Positions": "structattn.settings.embeddings",
-        "RunSettings": "structattn.settings.run",
-        "Settings": "structattn.settings.base",
-        "SweepSettings": "structattn.settings.sweep",
-        "TrainingSettings": "structattn.settings.training",
-        "TwoStreamEncoderDecoderSettings": "structattn.settings.transformer",
-        "TwoStreamSettings": "structattn.settings.transformer",
-        "Use": "structattn.settings.mechanisms",
-        "load_settings": "structattn.settings.run",
-        "load_sweep": "structattn.settings.sweep",
-        "resolve_settings": "structattn.settings.run",
-    },
-)
+__getattr__, __dir__ = lazy_exports(__name__)

@@ -181,11 +181,6 @@ def registered_name(settings: type[Settings], field: str) -> str:
 _MAX_DEPTH = 8  # of nested settings
 
 
-def _known_paths(settings: type[BaseModel]) -> frozenset[str]:
-    """Return the dotted paths of all fields; ``*`` stands for the number of an item of a list."""
-    return frozenset(_paths(settings, "", _MAX_DEPTH))
-
-
 def _paths(settings: type[BaseModel], prefix: str, depth: int) -> Iterator[str]:
     for name, field in settings.model_fields.items():
         yield prefix + name
@@ -257,7 +252,7 @@ def suggestion(settings: type[BaseModel], path: str) -> str | None:
     parent, dot, name = pattern.rpartition(".")
     name = _SYNONYMS.get(name, name)
     # The path itself may be a field of another kind, say of another model.
-    others = _known_paths(settings) - {pattern}
+    others = frozenset(_paths(settings, "", _MAX_DEPTH)) - {pattern}
     known = sorted(others, key=lambda each: (each.count("."), each))
     siblings = {each.rpartition(".")[2] for each in known if each.rpartition(".")[0] == parent}
     names: dict[str, str] = {}

@@ -158,7 +158,7 @@ class Positions:
 
 
 def _builder(name: str) -> Callable[..., Any]:
-    return lazy_function("structattn.models.builders.positions", name)
+    return lazy_function("structattn.models.builders.mechanisms", name)
 
 
 _ENTRIES = (

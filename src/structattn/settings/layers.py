@@ -87,17 +87,13 @@ def _mechanism(part: str, text: str, fits: Fits, expected: str) -> dict[str, Any
     if entry is None:
         hint = hint_for_name(name, known)
         raise ValueError(f"{part!r} in {text!r}: expected {expected} {', '.join(known)}{hint}")
-    choices = _sizes(entry)
+    longer = [] if entry.optional_size is None else [(*entry.sizes, entry.optional_size)]
+    choices = [entry.sizes, *longer]
     fields = next((choice for choice in choices if len(choice) == len(sizes)), None)
     if fields is None or not all(re.fullmatch(_NUMBER, size) for size in sizes):
         forms = " or ".join("-".join([name, *(_LETTERS.get(each, each) for each in choice)]) for choice in choices)
         raise ValueError(f"{part!r} in {text!r}: expected {forms}, with numbers")
     return {"attention": name, **{field: int(size) for field, size in zip(fields, sizes, strict=True)}}
-
-
-def _sizes(entry: Mechanism) -> list[tuple[str, ...]]:
-    longer = [] if entry.optional_size is None else [(*entry.sizes, entry.optional_size)]
-    return [entry.sizes, *longer]
 
 
 def _added_stacks() -> list[type[Settings]]:

@@ -288,16 +288,14 @@ class Mechanism:
         for use in (self.cross_attention, self.recurrent_stack):
             if use is not None and registered_name(use.settings, "attention") != name:
                 raise UsageError(f"mechanism {name!r}: {use.settings.__name__} has another name; expected the same")
-        if missing := [each for each in (*self.sizes, self.optional_size) if each and not self._has(each)]:
-            raise UsageError(f"mechanism {name!r}: {self.settings.__name__} has no field {missing[0]!r}, a size")
+        for size in (*self.sizes, self.optional_size):
+            if size and size not in self.settings.model_fields:
+                raise UsageError(f"mechanism {name!r}: {self.settings.__name__} has no field {size!r}, a size")
         if self.layer is None and (self.added_stack or not any(self._builders())):
             raise UsageError(f"mechanism {name!r}: has no builder; expected layer, a function of (d_model, settings)")
         for (what, *arguments), builder in zip(_ARGUMENTS, self._builders(), strict=True):
             require_arguments(f"mechanism {name!r}: {what}", builder, *arguments)
         MECHANISMS.add(name, self, plugin)
-
-    def _has(self, field: str) -> bool:
-        return field in self.settings.model_fields
 
     def _builders(self) -> tuple[Callable[..., Any] | None, ...]:
         uses = self.cross_attention, self.recurrent_stack

@@ -1,13 +1,17 @@
-"""Recipes: files of settings that come with the package, each with a name."""
+"""Recipes: files of settings that come with the package, each with a name; and the plugins that they name."""
 
 import os
 import re
 from itertools import takewhile
 from os import PathLike
 from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field
 
 from structattn.settings.base import did_you_mean
-from structattn.support.errors import SettingsError
+from structattn.support.errors import SettingsError, UsageError
+from structattn.support.plugins import load_plugin, require_loaded
 
 _FOLDER = Path(__file__).parents[1] / "recipes"
 _SHARED = "base"
@@ -50,3 +54,50 @@ def _first_sentence(path: Path) -> str:
     comment = takewhile(re.compile(r"# \S").match, path.read_text("utf-8").splitlines())
     text = " ".join(line.removeprefix("# ") for line in comment)
     return re.split(r"(?<=[.?]) (?=[A-Z`])", text)[0]
+
+
+_OF_FOLDERS = ("run.json", "events.jsonl", "trials.json")  # of runs and of sweeps
+
+
+def _require_loaded(name: str) -> str:
+    try:
+        require_loaded(name)
+    except UsageError as error:
+        raise ValueError(str(error)) from None
+    return name
+
+
+Plugins = Annotated[
+    tuple[Annotated[str, AfterValidator(_require_loaded)], ...],
+    Field(
+        description="files of Python, relative to this one, or names of installed plugins, to be loaded first; only "
+        "in a file outside of a run folder"
+    ),
+]
+
+
+def load_plugins_of(tree: dict[str, Any], path: Path) -> None:
+    """Load the plugins that a recipe names, unless it lies in the folder of a run or of a sweep.
+
+    Validation then refuses those that are not loaded.
+
+    Args:
+        tree: the settings as read from YAML.
+        path: the file, which the user has named.
+
+    Raises:
+        SettingsError: a plugin cannot be loaded.
+    """
+    names = tree.get("plugins", ())
+    folder = path.resolve().parent
+    in_folder = any((each / name).exists() for each in (folder, *folder.parents) for name in _OF_FOLDERS)
+    if not isinstance(names, list) or in_folder:
+        return
+    for name in filter(lambda each: isinstance(each, str), names):
+        try:
+            load_plugin(name, folder)
+        except UsageError as error:
+            failure = SettingsError(f"{path}: plugins: {error}")
+            for note in getattr(error, "__notes__", ()):
+                failure.add_note(note)
+            raise failure from None

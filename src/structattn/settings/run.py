@@ -17,14 +17,12 @@ from structattn.settings.embeddings import Sinusoidal
 from structattn.settings.evaluation import EvaluationSettings
 from structattn.settings.mechanisms import Hard
 from structattn.settings.models import ModelSettings
-from structattn.settings.plugins import Plugins, load_plugins_of
+from structattn.settings.recipes import Plugins, load_plugins_of, settings_file
 from structattn.settings.training import Masking, Recognition, TrainingSettings
 from structattn.settings.transformer import LanguageModelSettings, TwoStreamBase
-from structattn.settings.yaml import MAX_CHARACTERS, parse_yaml
+from structattn.settings.yaml import parse_yaml, read_mapping
 from structattn.support.errors import SettingsError
-from structattn.support.imports import lazy_function
 from structattn.support.plugins import Plugin, Registry, load_again, loaded_plugins
-from structattn.support.reading import read_bytes
 
 MASKED_LANGUAGE_MODELING = "masked_language_modeling"
 RECOGNITION = "recognition"
@@ -144,7 +142,6 @@ def _contains(settings: object, kinds: tuple[type[Settings], ...]) -> bool:
     return isinstance(parts, tuple) and any(_contains(part, kinds) for part in parts)
 
 
-_settings_file = lazy_function("structattn.settings.recipes", "settings_file")
 _FOLDERS = ("data", "model.pretrained")  # whose names may look like numbers or truth values
 
 
@@ -292,34 +289,6 @@ def _errors_of(tree: dict[str, Any]) -> ValidationError | None:
     return None
 
 
-def read_mapping(path: Path) -> dict[str, Any]:
-    """Read a YAML file that contains a mapping.
-
-    Raises:
-        SettingsError: the file cannot be read, is not YAML, or contains something else.
-    """
-    try:
-        content = read_bytes(path, 4 * MAX_CHARACTERS)
-    except OSError as error:
-        raise SettingsError(f"{path}: {error.strerror or error}") from None
-    return parse_mapping(content, str(path))
-
-
-def parse_mapping(content: bytes, source: str) -> dict[str, Any]:
-    """Parse the content of a YAML file that contains a mapping.
-
-    Raises:
-        SettingsError: it is not YAML, or contains something else; the message begins with ``source``.
-    """
-    try:
-        tree = parse_yaml(content.decode())
-    except ValueError as error:
-        raise SettingsError(f"{source}: not YAML: {error}") from None
-    if not isinstance(tree, dict):
-        raise SettingsError(f"{source}: expected a mapping of settings, found {type(tree).__name__}")
-    return tree
-
-
 def load_settings(path: str | PathLike[str], overrides: Sequence[str] = ()) -> RunSettings:
     """Read the settings of a run from a YAML file, and load its plugins, unless it lies in a run folder.
 
@@ -330,7 +299,7 @@ def load_settings(path: str | PathLike[str], overrides: Sequence[str] = ()) -> R
     Raises:
         SettingsError: the file cannot be read, is not YAML, or has an unknown key or an invalid value.
     """
-    file: Path = _settings_file(path)
+    file = settings_file(path)
     tree = read_mapping(file)
     if "base" in tree and "task" not in tree:
         raise SettingsError(f"{path}: settings of a sweep, as they have a `base`; `structattn sweep` trains them")

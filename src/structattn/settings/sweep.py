@@ -12,7 +12,6 @@ import yaml
 from pydantic import Field, PositiveFloat, ValidationError, WithJsonSchema, model_validator
 
 from structattn.settings.base import OneOf, Positive, Seed, Settings, of_kind
-from structattn.settings.plugins import Plugins, load_plugins_of
 from structattn.settings.published import (
     ANALYSES,
     EPOCH,
@@ -26,9 +25,10 @@ from structattn.settings.published import (
     Figure,
     PublishedTable,
 )
-from structattn.settings.recipes import settings_file
-from structattn.settings.run import error_message, read_mapping
+from structattn.settings.recipes import Plugins, load_plugins_of, settings_file
+from structattn.settings.run import error_message
 from structattn.settings.training import Budget, Unit
+from structattn.settings.yaml import read_mapping
 from structattn.support.errors import SettingsError
 from structattn.support.reading import MAX_INTEGER
 

@@ -68,40 +68,28 @@ class TransformerSettings(Settings):
     @model_validator(mode="after")
     def _check_heads(self) -> Self:
         for name, mechanisms in self.attentions().items():
-            _check_num_heads(self, name, mechanisms)
+            for index, mechanism in enumerate(mechanisms):
+                for stack in (mechanism, getattr(mechanism, "stack", None)):
+                    if isinstance(stack, StackPointer) and self.d_model % stack.num_heads:
+                        heads = f"num_heads {stack.num_heads} of its stack"
+                        raise ValueError(f"{name} {index}: d_model {self.d_model} is not divisible by {heads}")
+                num_heads = (mechanism.num_heads or self.num_heads) if isinstance(mechanism, MultiHead) else None
+                if num_heads is None:
+                    continue
+                if self.d_model % num_heads:
+                    raise ValueError(
+                        f"{name} {index}: d_model {self.d_model} is not divisible by num_heads {num_heads}"
+                    )
+                if isinstance(mechanism, Gaussian) and mechanism.num_learned_heads >= num_heads:
+                    raise ValueError(
+                        f"{name} {index}: num_learned_heads={mechanism.num_learned_heads}; expected less than "
+                        f"{num_heads} heads"
+                    )
+                if isinstance(self.positions, Rotary) and self.d_model // num_heads % 2:
+                    raise ValueError(
+                        f"{name} {index}: rotary positions need an even head size; got {self.d_model // num_heads}"
+                    )
         return self
-
-
-def _check_num_heads(model: TransformerSettings, name: str, mechanisms: Sequence[Settings]) -> None:
-    """Check the numbers of heads of several layers.
-
-    Args:
-        model: the settings of the model.
-        name: the name of the layers, for messages.
-        mechanisms: the settings of each layer's attention.
-
-    Raises:
-        ValueError: d_model is not divisible by the number of heads, all heads of a Gaussian layer are learned, or the
-            head size is odd and positions are rotary; the message has the name and index of the layer.
-    """
-    for index, mechanism in enumerate(mechanisms):
-        for stack in (mechanism, getattr(mechanism, "stack", None)):
-            if isinstance(stack, StackPointer) and model.d_model % stack.num_heads:
-                heads = f"num_heads {stack.num_heads} of its stack"
-                raise ValueError(f"{name} {index}: d_model {model.d_model} is not divisible by {heads}")
-        num_heads = (mechanism.num_heads or model.num_heads) if isinstance(mechanism, MultiHead) else None
-        if num_heads is None:
-            continue
-        if model.d_model % num_heads:
-            raise ValueError(f"{name} {index}: d_model {model.d_model} is not divisible by num_heads {num_heads}")
-        if isinstance(mechanism, Gaussian) and mechanism.num_learned_heads >= num_heads:
-            raise ValueError(
-                f"{name} {index}: num_learned_heads={mechanism.num_learned_heads}; expected less than {num_heads} heads"
-            )
-        if isinstance(model.positions, Rotary) and model.d_model // num_heads % 2:
-            raise ValueError(
-                f"{name} {index}: rotary positions need an even head size; got {model.d_model // num_heads}"
-            )
 
 
 class LayeredSettings(TransformerSettings):

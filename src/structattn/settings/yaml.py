@@ -1,11 +1,15 @@
 """Parse YAML from files and command lines within limits, so that no text can exhaust memory or time."""
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import yaml
 from yaml.events import AliasEvent
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from structattn.support.errors import SettingsError
+from structattn.support.reading import read_bytes
 
 MAX_CHARACTERS = 1 << 20
 MAX_DEPTH = 32
@@ -134,3 +138,31 @@ def _one_line(error: yaml.YAMLError) -> str:
     mark = error.problem_mark or error.context_mark
     where = "" if mark is None else f"line {mark.line + 1}, column {mark.column + 1}: "
     return where + (error.problem or error.context or "not YAML")[:_MAX_MESSAGE]
+
+
+def read_mapping(path: Path) -> dict[str, Any]:
+    """Read a YAML file that contains a mapping.
+
+    Raises:
+        SettingsError: the file cannot be read, is not YAML, or contains something else.
+    """
+    try:
+        content = read_bytes(path, 4 * MAX_CHARACTERS)
+    except OSError as error:
+        raise SettingsError(f"{path}: {error.strerror or error}") from None
+    return parse_mapping(content, str(path))
+
+
+def parse_mapping(content: bytes, source: str) -> dict[str, Any]:
+    """Parse the content of a YAML file that contains a mapping.
+
+    Raises:
+        SettingsError: it is not YAML, or contains something else; the message begins with ``source``.
+    """
+    try:
+        tree = parse_yaml(content.decode())
+    except ValueError as error:
+        raise SettingsError(f"{source}: not YAML: {error}") from None
+    if not isinstance(tree, dict):
+        raise SettingsError(f"{source}: expected a mapping of settings, found {type(tree).__name__}")
+    return tree

@@ -1,13 +1,14 @@
-"""The processor's name and features, from /proc/cpuinfo, and which precisions are fast on a device."""
+"""The processor's name and features, from /proc/cpuinfo, and the precisions of products on a device."""
 
 import functools
 import os
 import platform
 from pathlib import Path
+from typing import Final, Literal, get_args
 
 import torch
 
-from structattn.support.errors import SettingsError
+from structattn.support.errors import SettingsError, UsageError
 
 _DESCRIPTION = Path("/proc/cpuinfo")
 
@@ -95,3 +96,24 @@ def _fast_on_cpu() -> set[torch.dtype]:
     if _FP16_FLAGS & flags and onednn._is_mkldnn_fp16_supported():
         fast.add(torch.float16)
     return fast
+
+
+Precision = Literal["float32", "bf16"]
+PRECISIONS: Final[tuple[Precision, ...]] = get_args(Precision)
+
+
+def autocast(device: torch.device, precision: Precision) -> torch.autocast:
+    """Return the context of forward passes: ``torch.autocast`` for ``bf16``, without it for ``float32``."""
+    return torch.autocast(device.type, torch.bfloat16, precision == "bf16")
+
+
+def require_precision(precision: str, device: torch.device) -> None:
+    """Check that a precision is known, and no slower than float32.
+
+    Raises:
+        UsageError: it is not, or the device has no instructions for it.
+    """
+    if precision not in PRECISIONS:
+        raise UsageError(f"precision {precision!r} is unknown; expected one of {', '.join(PRECISIONS)}")
+    if precision == "bf16" and (reason := slow_bf16(device)):
+        raise UsageError(f"precision 'bf16' is slower than float32 here: {reason}; expected 'float32'")

@@ -17,13 +17,13 @@ from secrets import token_hex
 from typing import BinaryIO, Final
 
 from structattn.support.errors import DISK_FULL
-from structattn.support.incomplete_folders import (
+from structattn.support.locks import (
     INCOMPLETE,
     incomplete_folder,
+    lock_file,
     lock_incomplete,
     remove_abandoned_folders,
 )
-from structattn.support.locks import lock_file
 from structattn.support.reading import READ_ONLY, open_regular
 
 _COMPLETE: Final = ".complete"

@@ -1,12 +1,14 @@
 """Imports at first use, and of optional libraries."""
 
+import ast
 import importlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib import metadata
+from importlib.abc import InspectLoader
 from importlib.util import find_spec
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 from structattn.support.errors import UsageError
 
@@ -70,15 +72,17 @@ def _packages(extra: str) -> list[str]:
     return packages
 
 
-def lazy_exports(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+def lazy_exports(package: str) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
     """Return ``__getattr__`` and ``__dir__`` of a package (PEP 562) that import exported names on first use.
+
+    The names and their modules are those of the imports below ``if TYPE_CHECKING:`` in the source of the package, which
+    type checkers read as well. A subpackage may be one of them; where it defines its own name, that is exported:
+    ``operators.softmax_attention`` is the function, also once the subpackage is imported.
 
     Args:
         package: ``__name__`` of the package.
-        modules: exported name -> the module that defines it; a subpackage is exported under its own name:
-            ``{"attention": "structattn.attention"}`` in ``structattn``, unless it defines that name: then the name
-            stands for its own, ``operators.softmax_attention`` for the function, also once the subpackage is imported.
     """
+    modules = _imports_for_type_checkers(package)
     own_names = frozenset(name for name, module in modules.items() if module == f"{package}.{name}")
 
     def __getattr__(name: str) -> object:  # noqa: N807 - the hook that Python calls
@@ -100,9 +104,17 @@ def lazy_exports(package: str, modules: Mapping[str, str]) -> tuple[Callable[[st
     return __getattr__, __dir__
 
 
-def by_name(modules: Mapping[str, str]) -> dict[str, str]:
-    """Return ``modules`` of ``lazy_exports`` from the names that each module exports, divided by spaces."""
-    return {name: module for module, names in modules.items() for name in names.split()}
+def _imports_for_type_checkers(package: str) -> dict[str, str]:
+    """Return imported name -> module of the imports below ``if TYPE_CHECKING:`` of a package."""
+    loader = cast(InspectLoader, vars(sys.modules[package])["__loader__"])
+    tree = ast.parse(loader.get_source(package) or "")
+    (block,) = (node for node in tree.body if isinstance(node, ast.If))
+    return {
+        alias.name: f"{package}.{alias.name}" if node.module == package else str(node.module)
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
 
 
 def lazy_function(module: str, name: str) -> Callable[..., Any]:

@@ -36,20 +36,4 @@ __all__ = [
     "write_sweep_results",
 ]
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        "Engine": "structattn.sweeps.scheduler",
-        "ProcessPoolEngine": "structattn.sweeps.engines",
-        "RayEngine": "structattn.sweeps.engines",
-        "SlurmEngine": "structattn.sweeps.engines",
-        "SweepResults": "structattn.sweeps.results",
-        "SweepStatus": "structattn.sweeps.scheduler",
-        "TableRow": "structattn.sweeps.table",
-        "Trial": "structattn.sweeps.trials",
-        "make_trials": "structattn.sweeps.trials",
-        "read_sweep_results": "structattn.sweeps.results",
-        "run_sweep": "structattn.sweeps.sweep",
-        "write_sweep_results": "structattn.sweeps.report",
-    },
-)
+__getattr__, __dir__ = lazy_exports(__name__)

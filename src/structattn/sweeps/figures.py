@@ -13,9 +13,8 @@ from structattn.explorer.searched_text import default_examples
 from structattn.loading.records import Record
 from structattn.loading.runs import open_run
 from structattn.report.curves import Curve, Panel, Place, Value, curves_plot
-from structattn.report.figure import Plot, figure_style, file_name, new_figure
+from structattn.report.figure import KEEP, Plot, figure_style, file_name, line_style, new_figure
 from structattn.report.runs import Run, read_run
-from structattn.report.style import KEEP, line_style
 from structattn.runs.folder import RunFolder
 from structattn.runs.store import analysis_path, hypotheses_path
 from structattn.settings.published import (
@@ -100,7 +99,11 @@ def _cell_plots(
         return _differences(figure, base, translated, name)
     explained = [_explained(folder, figure.split, _label(row)) for row, folder in shown]
     if isinstance(figure, StackMaps):
-        return _maps(explained, figure, name)
+        return [
+            stack_plot(record, file_name(name, run.name, place, "stack"), f"{run.name}, {place}. {figure.caption}")
+            for run in explained
+            for place, record in _stack_records(run, figure.split).items()
+        ]
     plot = dependency_plot(explained, file_name(name, figure.kind))
     return [] if plot is None else [replace(plot, caption=figure.caption)]
 
@@ -122,15 +125,6 @@ def _located(folder: Path, split: str, label: str) -> Run:
     if not analysis_path(folder, f"{split}-attention").exists():
         write_locality(open_run(folder), split)
     return read_run(folder, label)
-
-
-def _maps(runs: Sequence[RecordedRun], figure: StackMaps, name: str) -> list[Plot]:
-    """Plot each stack of each run on the first of the run's examples of the split."""
-    return [
-        stack_plot(record, file_name(name, run.name, place, "stack"), f"{run.name}, {place}. {figure.caption}")
-        for run in runs
-        for place, record in _stack_records(run, figure.split).items()
-    ]
 
 
 def _stack_records(run: RecordedRun, split: str) -> dict[str, Record]:

@@ -12,8 +12,7 @@ from structattn.support.files import (
     replace_file,
     write_unflushed,
 )
-from structattn.support.incomplete_folders import remove_abandoned_folders
-from structattn.support.locks import exclusive_lock
+from structattn.support.locks import exclusive_lock, remove_abandoned_folders
 from structattn.sweeps.data_preparation import require_same_prepared_sources
 from structattn.sweeps.outcome import TrialResult
 from structattn.sweeps.plan import Bracket, Plan, going_on, is_unfinished

@@ -14,20 +14,11 @@ from typing import TYPE_CHECKING
 from structattn.support.imports import lazy_exports
 
 if TYPE_CHECKING:
-    from structattn.tasks.registry import TASKS, FormalLanguage, TaskKind, Transduction, require_trainable
+    from structattn.tasks.formal_languages.registry import FormalLanguage
+    from structattn.tasks.registry import TASKS, TaskKind, require_trainable
     from structattn.tasks.task import Scores, Task
+    from structattn.tasks.transductions.transduction import Transduction
 
 __all__ = ["TASKS", "FormalLanguage", "Scores", "Task", "TaskKind", "Transduction", "require_trainable"]
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        "TASKS": "structattn.tasks.registry",
-        "FormalLanguage": "structattn.tasks.formal_languages.registry",
-        "Scores": "structattn.tasks.task",
-        "Task": "structattn.tasks.task",
-        "TaskKind": "structattn.tasks.registry",
-        "Transduction": "structattn.tasks.transductions.transduction",
-        "require_trainable": "structattn.tasks.registry",
-    },
-)
+__getattr__, __dir__ = lazy_exports(__name__)

@@ -26,7 +26,6 @@ from structattn.support.errors import SettingsError, UsageError
 from structattn.support.imports import lazy_function
 from structattn.support.special_tokens import FIRST_SYMBOL
 from structattn.text.folders.prepared import PreparedFolder
-from structattn.text.folders.text_tokenizer import TextTokenizer
 from structattn.text.tokenization.vocabulary import Vocabulary, WordCharacterTokenizer
 
 if TYPE_CHECKING:
@@ -81,7 +80,9 @@ def build_model_for(
         raise SettingsError(
             f"model.tied_embeddings: three-way needs one vocabulary, and {prepared.path} has one for each side"
         )
-    source, target = (_words_of_side(side, more_ids) for side in (sides.source, sides.target))
+    source, target = (
+        _words(side.vocabulary, side.character_tokenizer, more_ids) for side in (sides.source, sides.target)
+    )
     return build_encoder_decoder(resolved_model_settings(settings, prepared), source, target)
 
 
@@ -160,11 +161,6 @@ def _with_length_ratio(settings: EncoderDecoderSettings, prepared: PreparedFolde
     )
     decoder = settings.decoder.model_copy(update={"cross_attention": cross or None})
     return settings.model_copy(update={"decoder": decoder})
-
-
-def _words_of_side(side: TextTokenizer, more_ids: int) -> VocabularySpec:
-    """Return the words of one side of parallel text."""
-    return _words(side.vocabulary, side.character_tokenizer, more_ids)
 
 
 def _words_of_text(prepared: PreparedFolder, more_ids: int) -> VocabularySpec:

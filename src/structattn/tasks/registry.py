@@ -12,11 +12,9 @@ from structattn.tasks.loaded import Explainer, LoadedRun, Predictor, cannot
 from structattn.text.folders.prepared import PreparedFolder
 
 if TYPE_CHECKING:
-    from structattn.tasks.formal_languages.registry import FormalLanguage as FormalLanguage  # noqa: PLC0414 - exported
     from structattn.tasks.language_modeling.generator import GenerationSettings, TextGenerator
     from structattn.tasks.scores import Score, SplitScores
     from structattn.tasks.task import AnyTask
-    from structattn.tasks.transductions.transduction import Transduction as Transduction  # noqa: PLC0414 - exported
 
 Scorer: TypeAlias = "Callable[..., list[Score]]"
 """Texts, or pairs for translation, and the number of the first of them -> the score of each."""

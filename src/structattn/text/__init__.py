@@ -35,19 +35,4 @@ __all__ = [
     "write_prepared",
 ]
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        "Pairs": "structattn.text.folders.parallel",
-        "PreparedFolder": "structattn.text.folders.prepared",
-        "Sequences": "structattn.text.folders.sequences",
-        "SymbolTokenizer": "structattn.text.tokenization.tokenizers",
-        "Tokenizer": "structattn.text.tokenization.tokenizers",
-        "Vocabulary": "structattn.text.tokenization.vocabulary",
-        "build_tokenizer": "structattn.text.tokenization.tokenizers",
-        "open_prepared": "structattn.text.folders.prepared",
-        "verify_prepared": "structattn.text.folders.prepared",
-        "verify_sources": "structattn.text.folders.prepared",
-        "write_prepared": "structattn.text.folders.writing",
-    },
-)
+__getattr__, __dir__ = lazy_exports(__name__)

@@ -19,15 +19,4 @@ if TYPE_CHECKING:
 
 __all__ = ["Learner", "TrainingSummary", "Update", "ValidatedModel", "build_learner", "train", "training_step"]
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        "Learner": "structattn.training.learner",
-        "TrainingSummary": "structattn.runs.metadata",
-        "Update": "structattn.training.loop",
-        "ValidatedModel": "structattn.training.start",
-        "build_learner": "structattn.training.learner",
-        "train": "structattn.training.run_training",
-        "training_step": "structattn.training.loop",
-    },
-)
+__getattr__, __dir__ = lazy_exports(__name__)

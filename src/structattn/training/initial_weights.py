@@ -1,6 +1,6 @@
 """The weights of another run, from which a new one starts."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -83,7 +83,9 @@ class InitialWeights:
 
 def describe(description: Mapping[str, Any]) -> str:
     """Return what was taken from another run in one line."""
-    shapes = [f"{name} {tuple(there)} instead of {tuple(here)}" for name, (there, here) in _shapes(description)]
+    shapes = [
+        f"{name} {tuple(there)} instead of {tuple(here)}" for name, (there, here) in description["other_shape"].items()
+    ]
     parts = {
         "not taken, of other words": description.get("other_words", []),
         "new": description["new"],
@@ -94,10 +96,6 @@ def describe(description: Mapping[str, Any]) -> str:
     count = len(description["taken"])
     taken = f"{count} tensor{'s' * (count != 1)} taken from {description['run']}, update {description['update']}"
     return "; ".join([taken, *lists])
-
-
-def _shapes(description: Mapping[str, Any]) -> Iterable[tuple[str, list[list[int]]]]:
-    return description["other_shape"].items()  # type: ignore[no-any-return]  # JSON
 
 
 def _first(names: list[str]) -> str:

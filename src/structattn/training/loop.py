@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
-from structattn.attention.hard_selection import set_temperature
+from structattn.attention.hard import set_temperature
 from structattn.runs.metadata import PAUSED
 from structattn.runs.selection import selection_score
 from structattn.settings.training import Budget

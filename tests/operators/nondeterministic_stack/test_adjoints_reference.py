@@ -2,16 +2,16 @@
 
 import pytest
 import torch
-
-from structattn.operators.nondeterministic_stack.arguments import checked_arguments
-from structattn.operators.nondeterministic_stack.gpu.adjoints_reference import cotangents, gradients
-from structattn.operators.nondeterministic_stack.gpu.tiles import Tiling
-from structattn.operators.nondeterministic_stack.gpu.tiles_reference import (
+from adjoints_reference import cotangents, gradients
+from tiles_reference import (
     corrections,
     provisional_tables,
     shares,
     vectors,
 )
+
+from structattn.operators.nondeterministic_stack.arguments import checked_arguments
+from structattn.operators.nondeterministic_stack.gpu.tiles import Tiling
 from structattn.operators.nondeterministic_stack.reference import reference_readings
 
 

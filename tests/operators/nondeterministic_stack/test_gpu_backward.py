@@ -2,20 +2,20 @@
 
 import dataclasses
 
+import adjoints_reference
 import pytest
 import torch
-
-from structattn.operators.nondeterministic_stack.arguments import checked_arguments
-from structattn.operators.nondeterministic_stack.gpu import adjoints_reference
-from structattn.operators.nondeterministic_stack.gpu.backward import adjoints, gradients
-from structattn.operators.nondeterministic_stack.gpu.tiles import Tiling
-from structattn.operators.nondeterministic_stack.gpu.tiles_reference import (
+from tiles_reference import (
     corrections,
     provisional_tables,
     shares,
     unpacked,
     vectors,
 )
+
+from structattn.operators.nondeterministic_stack.arguments import checked_arguments
+from structattn.operators.nondeterministic_stack.gpu.backward import adjoints, gradients
+from structattn.operators.nondeterministic_stack.gpu.tiles import Tiling
 from structattn.operators.nondeterministic_stack.reference import reference_readings
 
 ROWS = 16  # small tiles: more of them

@@ -2,17 +2,17 @@
 
 import pytest
 import torch
-
-from structattn.operators.nondeterministic_stack.arguments import checked_arguments
-from structattn.operators.nondeterministic_stack.gpu import forward as forward_module
-from structattn.operators.nondeterministic_stack.gpu.forward import forward, tiling_of
-from structattn.operators.nondeterministic_stack.gpu.ladder import climb
-from structattn.operators.nondeterministic_stack.gpu.tiles_reference import (
+from tiles_reference import (
     corrections,
     provisional_tables,
     readings_of,
     shares,
 )
+
+from structattn.operators.nondeterministic_stack.arguments import checked_arguments
+from structattn.operators.nondeterministic_stack.gpu import forward as forward_module
+from structattn.operators.nondeterministic_stack.gpu.forward import forward, tiling_of
+from structattn.operators.nondeterministic_stack.gpu.ladder import climb
 from structattn.operators.nondeterministic_stack.reference import reference_readings
 
 # What overflows in a compiled kernel warns in an interpreted one; the guard refuses it.

@@ -7,7 +7,7 @@ from structattn.operators.nondeterministic_stack import (
     nondeterministic_stack_posteriors,
     nondeterministic_stack_weights,
 )
-from structattn.operators.nondeterministic_stack.prefixes import nondeterministic_stack_prefix_posteriors
+from structattn.operators.nondeterministic_stack.contents import nondeterministic_stack_prefix_posteriors
 
 
 @pytest.mark.parametrize("window", [None, 2])

@@ -2,10 +2,7 @@
 
 import pytest
 import torch
-
-from structattn.operators.nondeterministic_stack.arguments import checked_arguments
-from structattn.operators.nondeterministic_stack.gpu.tiles import Tiling
-from structattn.operators.nondeterministic_stack.gpu.tiles_reference import (
+from tiles_reference import (
     corrections,
     packed,
     provisional_tables,
@@ -13,6 +10,9 @@ from structattn.operators.nondeterministic_stack.gpu.tiles_reference import (
     shares,
     unpacked,
 )
+
+from structattn.operators.nondeterministic_stack.arguments import checked_arguments
+from structattn.operators.nondeterministic_stack.gpu.tiles import Tiling
 from structattn.operators.nondeterministic_stack.reference import reference_readings
 
 

@@ -5,7 +5,7 @@ import torch
 from torch.testing import assert_close
 
 from structattn.operators import stratified_stack_weights
-from structattn.operators.stratified_stack.contents import stratified_stack_contents
+from structattn.operators.stratified_stack.reference import stratified_stack_contents
 
 SLICES = 100  # in a unit
 

@@ -7,7 +7,7 @@ import torch
 from torch.testing import assert_close
 
 from structattn.operators import stack_pointer_weights, superposition_stack_weights
-from structattn.operators.superposition_stack.contents import superposition_stack_contents
+from structattn.operators.superposition_stack.reference import superposition_stack_contents
 
 
 def actions(batch, time, seed=0):

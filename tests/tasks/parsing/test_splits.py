@@ -1,7 +1,6 @@
 """The splits of constituency trees."""
 
-from structattn.tasks.parsing.splits import binary_splits
-from structattn.tasks.parsing.trees import Leaf, Tree
+from structattn.tasks.parsing.trees import Leaf, Tree, binary_splits
 
 
 def test_constituents_branch_to_the_right_and_single_children_are_none():

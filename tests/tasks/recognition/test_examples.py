@@ -13,9 +13,9 @@ from structattn.support.seeds import numpy_generator
 from structattn.support.special_tokens import FIRST_SYMBOL
 from structattn.tasks.recognition.examples import MEMBER, UNIFORM, flare_examples, perturbed
 from structattn.tasks.recognition.hard import Split, edit, hard_examples
+from structattn.tasks.recognition.language import Neighbours, answers_of_rules, trivial_rules
 from structattn.tasks.recognition.prepare import RecognitionSizes, language_of, prepare_recognition
 from structattn.tasks.recognition.registry import FLARE_LANGUAGES, recognition_language
-from structattn.tasks.recognition.rules import Neighbours, answers_of_rules, trivial_rules
 from structattn.text.folders.prepared import open_prepared
 
 SMALL = RecognitionSizes(300, 80, 4, 12, 14, 16)

@@ -110,7 +110,7 @@ def test_translations_do_not_depend_on_the_batch(workspace, run, batch_tokens):
 
 
 def test_bf16_changes_few_translations(workspace, run, monkeypatch):
-    monkeypatch.setattr("structattn.tasks.precision.slow_bf16", lambda device: None)  # only slow where it is
+    monkeypatch.setattr("structattn.support.devices.slow_bf16", lambda device: None)  # only slow where it is
     lines = lines_of(workspace, "test.de")
     whole, rounded = (make_translator([run], precision=precision)(lines) for precision in ("float32", "bf16"))
     assert sum(a[0].text == b[0].text for a, b in zip(whole, rounded, strict=True)) >= 0.9 * len(lines)
@@ -118,7 +118,7 @@ def test_bf16_changes_few_translations(workspace, run, monkeypatch):
 
 
 def test_bf16_without_the_instructions(run, monkeypatch):
-    monkeypatch.setattr("structattn.tasks.precision.slow_bf16", lambda device: "no instructions")
+    monkeypatch.setattr("structattn.support.devices.slow_bf16", lambda device: "no instructions")
     with pytest.raises(UsageError, match="'bf16' is slower than float32 here: no instructions; expected 'float32'"):
         make_translator([run], precision="bf16")
 

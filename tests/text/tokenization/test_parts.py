@@ -6,7 +6,7 @@ from structattn.tasks.language_modeling.prepare import prepare_language_modeling
 from structattn.tasks.language_modeling.settings import TextSettings
 from structattn.text.folders.prepared import open_prepared
 from structattn.text.tokenization.byte_pair_encoding import BytePairEncoding
-from structattn.text.tokenization.parts import parts_of_tokens
+from structattn.text.tokenization.splitting import parts_of_tokens
 from structattn.text.tokenization.subword_tokenizer import SubwordTokenizer
 from structattn.text.tokenization.vocabulary import Vocabulary
 

@@ -6,7 +6,7 @@ from structattn.support.errors import UsageError
 from structattn.tasks.language_modeling.prepare import prepare_language_modeling
 from structattn.tasks.language_modeling.settings import TextSettings
 from structattn.text.folders.prepared import open_prepared
-from structattn.text.tokenization.unknown_classes import is_unknown_class, unknown_class
+from structattn.text.tokenization.vocabulary import is_unknown_class, unknown_class
 
 
 @pytest.mark.parametrize(

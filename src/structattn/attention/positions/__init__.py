@@ -14,7 +14,7 @@ Applied to attention scores, as ``ScorePositions``:
 
 from typing import TYPE_CHECKING
 
-from structattn.support.imports import by_name, lazy_exports
+from structattn.support.imports import lazy_exports
 
 if TYPE_CHECKING:
     from structattn.attention.positions.absolute import LearnedPositions, SinusoidalPositions
@@ -30,13 +30,4 @@ __all__ = [
     "SinusoidalPositions",
 ]
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    by_name(
-        {
-            "structattn.attention.positions.absolute": "LearnedPositions SinusoidalPositions",
-            "structattn.attention.positions.biases": "AlibiPositions RelativePositions ScorePositions",
-            "structattn.attention.positions.rotary": "RotaryPositions",
-        }
-    ),
-)
+__getattr__, __dir__ = lazy_exports(__name__)

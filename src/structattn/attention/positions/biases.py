@@ -7,8 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.types import Device
 
-from structattn.attention.positions.absolute import SinusoidalPositions
-from structattn.attention.positions.computed import ComputedTable
+from structattn.attention.positions.absolute import ComputedTable, SinusoidalPositions
 from structattn.operators.common.checks import head_size
 from structattn.support.shapes import Float
 

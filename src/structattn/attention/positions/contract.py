@@ -10,7 +10,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from structattn.attention.comparison import require_close
+from structattn.attention.contract import require_close
 from structattn.support.errors import BrokenContractError
 
 _TOLERANCE: Final = 1e-6  # of positions in float32

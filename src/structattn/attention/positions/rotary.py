@@ -4,8 +4,7 @@ import torch
 from torch import Tensor
 from torch.types import Device
 
-from structattn.attention.positions.absolute import Layout
-from structattn.attention.positions.computed import ComputedTable
+from structattn.attention.positions.absolute import ComputedTable, Layout
 from structattn.support.shapes import Float
 
 _NUM_CACHED_POSITIONS = 1024

@@ -1,18 +1,126 @@
-"""The formats of export by name."""
+"""The formats of export by name, the simplest of them, and the model card."""
 
+import json
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
-from structattn.interop.export.card import CARD_NAME, model_card
 from structattn.interop.export.ctranslate2 import export_ctranslate2
 from structattn.interop.export.huggingface import export_huggingface
 from structattn.interop.export.onnx import export_onnx
-from structattn.interop.export.safetensors import export_safetensors
+from structattn.loading.description import describe_model
 from structattn.loading.trained_run import TrainedRun
+from structattn.report.runs import Run, read_run
+from structattn.runs.checkpoint import tensors_to_bytes
+from structattn.runs.selection import weights_of
+from structattn.support import __version__
 from structattn.support.errors import UsageError
 from structattn.support.files import create_folder, is_empty_folder, write_folder_atomically, write_unflushed
+from structattn.tasks.model import resolved_model_settings
+from structattn.text.folders.parallel import save_sides
+
+CARD_NAME: Final = "README.md"
+
+
+def model_card(run: TrainedRun, license_name: str, usage: str) -> str:
+    """Return the text of the card: usage, model, data with their digests, scores and settings.
+
+    Args:
+        run: the run.
+        license_name: the licence of the weights, as the Hugging Face hub names it; ``unknown``, if not given.
+        usage: Markdown that says how to load the model.
+
+    Raises:
+        DataError, CheckpointError: a file of the run folder is damaged.
+    """
+    files = read_run(run.run_dir)
+    card, header = run.metadata, run.prepared.header
+    sources = "".join(f"- {each.split}: SHA-256 `{each.sha256}`\n" for each in header.sources)
+    return f"""---
+license: {license_name}
+library_name: transformers
+tags:
+- structattn
+- {run.settings.task}
+---
+
+# {files.name}
+
+{describe_model(run.settings.model)}; task {run.settings.task}, {card["parameters"]:,} parameters. Exported by
+structattn {__version__} from the checkpoint of update {run.update}.
+
+## Usage
+
+{usage}
+
+## Training data
+
+{files.data_name} ({header.kind}), digest `{run.prepared.digest}`.
+
+{sources}
+## Scores
+
+{_scores(files)}
+
+## Settings
+
+Digest `{card["settings_digest"]}`, seed {card["seed"]}, structattn {card["version"]}.
+
+```yaml
+{_without_data_path(files.settings_text)}
+```
+"""
+
+
+def _without_data_path(settings: str) -> str:
+    return re.sub(r"^data: .*\n", "", settings, flags=re.MULTILINE).strip()
+
+
+def _scores(run: Run) -> str:
+    rows = [(split, name, value) for split, scores in run.scores.items() for name, value in _numbers(scores)]
+    if not rows:
+        return "None: `structattn evaluate` was not run."
+    lines = [f"| {split} | {name} | {value:.6g} |" for split, name, value in rows]
+    return "\n".join(["| split | score | value |", "|---|---|---|", *lines])
+
+
+def _numbers(scores: Mapping[str, Any]) -> list[tuple[str, float]]:
+    names = ("cross_entropy", "perplexity", "lower_bound", "accuracy")
+    found = [(name, scores[name]) for name in names if isinstance(scores.get(name), int | float)]
+    return found + [(name, metric["value"]) for name, metric in (scores.get("translation") or {}).items()]
+
+
+WEIGHTS_NAME, CONFIG_NAME = "model.safetensors", "config.json"
+_USAGE = """```python
+import safetensors.torch
+
+weights = safetensors.torch.load_file("model.safetensors")
+```
+
+`config.json` has the settings of the model and the description of its tokenizer, whose files are here, too."""
+
+
+def export_safetensors(run: TrainedRun, folder: Path) -> str:
+    """Write ``model.safetensors``, ``config.json`` and the files of the tokenizer of any kind of run."""
+    prepared = run.prepared
+    config = {
+        "format_version": 1,
+        "task": run.settings.task,
+        "model": resolved_model_settings(run.settings.model, prepared).model_dump(mode="json"),
+        "vocabulary_size": prepared.vocabulary.size,
+        "tokenizer": prepared.header.tokenizer,
+    }
+    if prepared.parallel_sides is None:
+        prepared.tokenizer.save(folder)
+    else:
+        config["source_vocabulary_size"] = prepared.sides.source.vocabulary.size
+        save_sides(prepared.sides, folder, prepared.sides.joint)
+    write_unflushed(folder / WEIGHTS_NAME, tensors_to_bytes(weights_of(run.model)))
+    write_unflushed(folder / CONFIG_NAME, json.dumps(config, indent=2) + "\n")
+    return _USAGE
+
 
 FORMATS: Final[Mapping[str, Callable[[TrainedRun, Path], str]]] = MappingProxyType(
     {

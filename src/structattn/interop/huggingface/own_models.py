@@ -20,8 +20,14 @@ from transformers.modeling_outputs import (
 from structattn.attention import Streams
 from structattn.interop.huggingface.cache import StateCacheLayer
 from structattn.interop.huggingface.configuration import StructattnConfig
-from structattn.interop.huggingface.own_inputs import AnyInputs, IdTable, embedding_of, resize_vocabulary
-from structattn.interop.huggingface.own_outputs import inner_outputs, recorded_hidden_states
+from structattn.interop.huggingface.own_inputs import (
+    AnyInputs,
+    IdTable,
+    embedding_of,
+    inner_outputs,
+    recorded_hidden_states,
+    resize_vocabulary,
+)
 from structattn.interop.huggingface.padding import Padding, in_front, padding_of
 from structattn.interop.huggingface.remote_code import SavedWithCode
 from structattn.models import MaskedLanguageModel

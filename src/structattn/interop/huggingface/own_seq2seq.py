@@ -11,6 +11,7 @@ from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 
 from structattn.attention import Explanation
 from structattn.interop.huggingface.configuration import StructattnSeq2SeqConfig
+from structattn.interop.huggingface.own_inputs import inner_outputs, recorded_hidden_states
 from structattn.interop.huggingface.own_models import (
     OwnModel,
     WithStateCache,
@@ -19,7 +20,6 @@ from structattn.interop.huggingface.own_models import (
     mean_cross_entropy,
     require_known,
 )
-from structattn.interop.huggingface.own_outputs import inner_outputs, recorded_hidden_states
 from structattn.interop.huggingface.padding import Padding, in_front, padding_of, process_sequences
 from structattn.models.builders.layers import VocabularySpec
 from structattn.models.builders.models import build_encoder_decoder

@@ -22,13 +22,13 @@ from structattn.models import (
     SpellingDecoder,
 )
 from structattn.models.builders.mechanisms import (
+    added_positions,
     build_attention,
     build_cross_attention,
     build_stack,
     dropout_rate,
     stack_trans,
 )
-from structattn.models.builders.positions import added_positions
 from structattn.settings.embeddings import (
     C2wEmbedding,
     CharacterLstmEmbedding,

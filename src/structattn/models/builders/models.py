@@ -28,8 +28,7 @@ from structattn.models.builders.layers import (
     build_spelling,
     build_word_embedding,
 )
-from structattn.models.builders.mechanisms import dropout_rate
-from structattn.models.builders.positions import score_positions
+from structattn.models.builders.mechanisms import dropout_rate, score_positions
 from structattn.models.two_stream import layer_norm
 from structattn.settings.mechanisms import Softmax
 from structattn.settings.models import OwnModelSettings

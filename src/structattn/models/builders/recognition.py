@@ -36,18 +36,14 @@ def build_recognizer(
             "model.tied_embeddings: recognition ties those of training.recognition.language_modeling; expected false"
         )
     if isinstance(settings, LanguageModelSettings):
-        return _transformer(settings, vocabulary_size, recognition)
+        first_id = BOS if recognition.has_auxiliary else CLASS_OFFSET  # without <eos>, <bos> has the first row
+        embedding = build_embedding(settings, vocabulary_size, whole=False, first_id=first_id)
+        heads = _heads(settings.d_model, vocabulary_size, embedding, recognition)
+        model = LanguageModel(embedding, build_layers(settings, settings.layers, causal=True), heads)
+        initialize_transformer(model, settings.init_scale, settings.weight_init, settings.embedding_init)
+        heads.reset_parameters()
+        return model
     return _recurrent(settings, vocabulary_size, recognition)
-
-
-def _transformer(settings: LanguageModelSettings, vocabulary_size: int, recognition: Recognition) -> LanguageModel:
-    first_id = BOS if recognition.has_auxiliary else CLASS_OFFSET  # without <eos>, <bos> has the first row
-    embedding = build_embedding(settings, vocabulary_size, whole=False, first_id=first_id)
-    heads = _heads(settings.d_model, vocabulary_size, embedding, recognition)
-    model = LanguageModel(embedding, build_layers(settings, settings.layers, causal=True), heads)
-    initialize_transformer(model, settings.init_scale, settings.weight_init, settings.embedding_init)
-    heads.reset_parameters()
-    return model
 
 
 def _recurrent(

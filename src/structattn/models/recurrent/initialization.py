@@ -35,7 +35,8 @@ def initialize_recurrent(model: RecurrentLanguageModel, scale: float, weights: R
         _lecun_cell(model.recurrence)
         for linear in (model.output, projection):
             if isinstance(linear, nn.Linear):
-                _lecun(linear)
+                _lecun_matrices(linear.weight)
+                nn.init.zeros_(linear.bias)
         return
     if isinstance(model.output, nn.Linear):
         _xavier(model.output)
@@ -52,11 +53,6 @@ def _xavier(linear: nn.Linear, *parts: int) -> None:
     """Xavier's rule, for each of the row blocks ``parts`` separately."""
     for matrix in torch.split(linear.weight, list(parts) or linear.out_features):
         nn.init.xavier_uniform_(matrix)
-    nn.init.zeros_(linear.bias)
-
-
-def _lecun(linear: nn.Linear) -> None:
-    _lecun_matrices(linear.weight)
     nn.init.zeros_(linear.bias)
 
 

@@ -24,9 +24,9 @@ from structattn.operators.common.checks import mask_padding, require_lengths
 from structattn.operators.common.implementation import Implementation
 from structattn.operators.common.stack_contents import StackContents
 from structattn.operators.nondeterministic_stack.contents import nondeterministic_stack_contents
-from structattn.operators.stratified_stack.contents import stratified_stack_contents
+from structattn.operators.stratified_stack.reference import stratified_stack_contents
 from structattn.operators.superposition_stack import superposition_step
-from structattn.operators.superposition_stack.contents import superposition_stack_contents
+from structattn.operators.superposition_stack.reference import superposition_stack_contents
 from structattn.support.shapes import Float, Int
 from structattn.support.special_tokens import BOS
 

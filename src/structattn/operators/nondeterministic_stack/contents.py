@@ -11,13 +11,18 @@ with j = 0 for the bottom item and e = (0, 0), where time -1 is the fictitious o
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from structattn.operators.common.checks import checked_range
 from structattn.operators.common.stack_contents import StackContents, checked_depths
-from structattn.operators.nondeterministic_stack import reference
+from structattn.operators.nondeterministic_stack import (
+    nondeterministic_stack,
+    nondeterministic_stack_log_weight,
+    reference,
+)
 from structattn.operators.nondeterministic_stack.arguments import checked_arguments
 from structattn.operators.nondeterministic_stack.block_contents import SequenceContents, block_contents
 from structattn.support.shapes import Float, Int
@@ -191,3 +196,52 @@ def _heights(items: TopItems) -> Tensor:
         below = torch.einsum("yqje,je->qy", items.tops[:, t, :, 1 : t + 1], heights[:t])
         heights[t] += below.flatten()
     return heights
+
+
+class PrefixPosteriors(NamedTuple):
+    """Probabilities over the runs of each prefix, weighted by ψ; zeros past the length, and where there is no run.
+
+    Args:
+        actions: of push, replace and pop at step t, given the first t steps.
+        tops: of the state and the symbol on top after step t, given the first t steps.
+    """
+
+    actions: Float[Tensor, "batch time 3"]
+    tops: Float[Tensor, "batch time state symbol"]
+
+
+@torch.no_grad()
+def nondeterministic_stack_prefix_posteriors(
+    push: Float[Tensor, "batch time state symbol state symbol"],
+    replace: Float[Tensor, "batch time state symbol state symbol"],
+    pop: Float[Tensor, "batch time state symbol state"],
+    *,
+    lengths: Int[Tensor, " batch"] | None = None,
+    window: int | None = None,
+) -> PrefixPosteriors:
+    """Return what the last step of each prefix does, over the runs of that prefix.
+
+    The actions at step t are `nondeterministic_stack_posteriors` of the first t steps at step t, summed by action.
+    Whole sequences give other posteriors, since later pops weight the runs again. Arguments and errors as in
+    `nondeterministic_stack`; computed in float64. Not differentiable.
+
+    Cost: that of `nondeterministic_stack` with vectors of one number, twice.
+    """
+    logits = push.double(), replace.double(), pop.double()
+    ones = logits[0].new_ones(*push.shape[:2], 1)
+    shares = nondeterministic_stack(*logits, ones, ones.new_ones(1), lengths=lengths, window=window)[..., 0]
+    weights = nondeterministic_stack_log_weight(*logits, lengths=lengths, window=window)
+    start = torch.zeros_like(shares[:, :1])
+    start[:, :, 0, 0] = 1
+    before = torch.cat([start, shares[:, :-1]], 1)[:, : push.shape[1]]
+    grown = weights - torch.cat([torch.zeros_like(weights[:, :1]), weights[:, :-1]], 1)[:, : push.shape[1]]
+    alive = shares.sum((2, 3)) > 0.5  # they sum to 1, or to 0 past the length and where there is no run
+
+    def share(x: Tensor) -> Tensor:
+        factor = x.flatten(4).logsumexp(-1) - grown[..., None, None]
+        return torch.where((before > 0) & alive[..., None, None], before * factor.exp(), 0).sum((2, 3))
+
+    pushed, replaced = share(logits[0]), share(logits[1])
+    popped = torch.where(alive, (1 - pushed - replaced).clamp(min=0), 0)
+    actions = torch.stack([pushed, replaced, popped], -1)
+    return PrefixPosteriors(actions.to(push.dtype), shares.to(push.dtype))

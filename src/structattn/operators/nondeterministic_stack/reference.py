@@ -143,21 +143,17 @@ def share_of_all(totals: Tensor) -> tuple[Tensor, Tensor]:
 
     Zeros where there is no run.
     """
-    weight = _in_precise_range(log_sum(totals[..., 0], (-2, -1)))
-    dead = weight == -torch.inf
-    share = (totals - torch.where(dead, torch.zeros_like(weight), weight)[..., None, None, None]).exp()
-    return torch.where(dead[..., None, None, None], torch.zeros_like(share), share), weight
-
-
-def _in_precise_range(log_weight: Tensor) -> Tensor:
-    """Return the log-weight; ValueError where it is so large that its rounding alone changes weights by percents."""
+    log_weight = log_sum(totals[..., 0], (-2, -1))
     limit = 2.0**-6 / torch.finfo(log_weight.dtype).eps
     message = (
         f"nondeterministic_stack: the definition's log-weights exceed {limit:.0e} in magnitude, its limit in "
         f"{log_weight.dtype}; scale the logits down, or use implementation='cpu'"
     )
     too_large = log_weight.isfinite() & (log_weight.abs() > limit)
-    return torch.where(checked_false(too_large, message), log_weight, torch.nan)
+    weight = torch.where(checked_false(too_large, message), log_weight, torch.nan)
+    dead = weight == -torch.inf
+    share = (totals - torch.where(dead, torch.zeros_like(weight), weight)[..., None, None, None]).exp()
+    return torch.where(dead[..., None, None, None], torch.zeros_like(share), share), weight
 
 
 def readings_and_log_weight(

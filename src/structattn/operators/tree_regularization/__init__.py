@@ -4,6 +4,8 @@ Nandi et al. (2025, section 3). Legend: h_j the hidden state of position j of T,
 h_j that is orthogonal to h_(i-1), the independence of the span i..j of what precedes it.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -17,8 +19,30 @@ from structattn.operators.common.checks import (
     require_shape,
     without_autocast,
 )
-from structattn.operators.tree_regularization.splits import Split, greedy_splits
 from structattn.support.shapes import Bool, Float, Int
+
+Split = tuple[int, int, int]
+"""First position of a span, last position of its left part, last position of the span."""
+
+
+def greedy_splits(independence: Float[Tensor, "first last"], word_starts: Sequence[bool], length: int) -> list[Split]:
+    """Return the best split of the whole, then those of both parts, down to words.
+
+    Args:
+        independence: o(i, j).
+        word_starts: whether a word begins at each position.
+        length: the number of positions.
+    """
+    table, splits, spans = independence.tolist(), [], [(0, length - 1)]
+    while spans:
+        i, j = spans.pop()
+        places = [k for k in range(i, j) if word_starts[k + 1]]
+        if places:
+            best = max(places, key=lambda k: table[i][k] + table[k + 1][j] + table[k + 1][k + 1])
+            splits.append((i, best, j))
+            spans += [(best + 1, j), (i, best)]
+    return splits
+
 
 __all__ = ["tree_regularization", "tree_splits"]
 

@@ -59,7 +59,18 @@ def dependency_scores(run: LoadedRun, split: str, batch_size: int = 100) -> Depe
                 return None
             tallies += of_chunk
             advance(len(chosen))
-    return _scores(np.concatenate(tallies))
+    rows = np.concatenate(tallies)
+    both, field, truth, symbols_both, symbols_field, symbols_truth = rows.sum(0)
+    return DependencyScores(
+        predictions=len(rows),
+        precision=float(both / field),
+        recall=float(both / truth),
+        precision_of_symbols=float(symbols_both / symbols_field),
+        recall_of_symbols=float(symbols_both / symbols_truth),
+        mean_precision=float((rows[:, 0] / rows[:, 1]).mean()),
+        mean_recall=float((rows[:, 0] / rows[:, 2]).mean()),
+        mean_field_size=float(field / len(rows)),
+    )
 
 
 def _tallies(run: LoadedRun, sequences: Sequences, chosen: Sequence[int]) -> list[np.ndarray] | None:
@@ -81,17 +92,3 @@ def _rows(field: Matrix, string: np.ndarray) -> np.ndarray:
     truth = true_dependencies(string)
     sums = [(x[:, start:].sum(1)) for start in (0, 1) for x in (field * truth, field, truth)]
     return np.stack(sums, axis=1)
-
-
-def _scores(rows: np.ndarray) -> DependencyScores:
-    both, field, truth, symbols_both, symbols_field, symbols_truth = rows.sum(0)
-    return DependencyScores(
-        predictions=len(rows),
-        precision=float(both / field),
-        recall=float(both / truth),
-        precision_of_symbols=float(symbols_both / symbols_field),
-        recall_of_symbols=float(symbols_both / symbols_truth),
-        mean_precision=float((rows[:, 0] / rows[:, 1]).mean()),
-        mean_recall=float((rows[:, 0] / rows[:, 2]).mean()),
-        mean_field_size=float(field / len(rows)),
-    )

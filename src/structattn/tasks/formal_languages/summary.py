@@ -36,7 +36,7 @@ def summarize(
     """
     grammar = language.grammar
     unambiguous, ambiguity = _ambiguity(grammar)
-    regular = is_regular or _is_right_linear(grammar)
+    regular = is_regular or all(symbol not in grammar.rules_of for each in grammar.rules for symbol in each.right[:-1])
     deterministic = (
         "yes, as it is regular" if regular else "yes, as the grammar is LR(1)" if unambiguous else "not decided"
     )
@@ -86,10 +86,6 @@ def _ambiguity(grammar: Grammar) -> tuple[bool, str]:
     if found.max_length < 0:
         return False, "not decided"
     return False, f"no string of up to {found.max_length} symbols, by enumeration; longer ones are not decided"
-
-
-def _is_right_linear(grammar: Grammar) -> bool:
-    return all(symbol not in grammar.rules_of for each in grammar.rules for symbol in each.right[:-1])
 
 
 def _entropy(

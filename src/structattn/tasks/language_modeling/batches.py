@@ -105,19 +105,17 @@ def split_examples(
     if not len(sequences):
         raise DataError(prepared.path / split, "holds no sequences")
     if curriculum:
-        _require_short(prepared, split, batches, curriculum[0].max_length)
+        max_length = curriculum[0].max_length
+        if isinstance(batches, StreamBatches):
+            raise SettingsError("training.curriculum: windows of a stream have one length; expected sentences, or none")
+        shortest = int(prepared.split(split).lengths.min())
+        if shortest > max_length:
+            raise DataError(
+                prepared.path / split,
+                f"the shortest sequence has {shortest} tokens; training.curriculum expected some of at most "
+                f"{max_length}",
+            )
     return Examples(sequences, batches, seed, curriculum)
-
-
-def _require_short(prepared: PreparedFolder, split: str, batches: BatchSettings, max_length: int) -> None:
-    if isinstance(batches, StreamBatches):
-        raise SettingsError("training.curriculum: windows of a stream have one length; expected sentences, or none")
-    shortest = int(prepared.split(split).lengths.min())
-    if shortest > max_length:
-        raise DataError(
-            prepared.path / split,
-            f"the shortest sequence has {shortest} tokens; training.curriculum expected some of at most {max_length}",
-        )
 
 
 def text_batches(prepared: PreparedFolder, batches: Batches, task: str = "language_modeling") -> BatchSettings:

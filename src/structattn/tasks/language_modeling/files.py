@@ -8,8 +8,7 @@ from typing import Final
 
 from structattn.support.errors import UsageError
 from structattn.tasks.language_modeling.settings import TextSettings
-from structattn.text.portions import Portion, split_portions
-from structattn.text.reading import Line, Notices, TextChunk, read_chunks
+from structattn.text.reading import Line, Notices, Portion, TextChunk, read_chunks, split_portions
 
 TRAIN: Final = "train"
 _CHUNK_BYTES: Final = 1 << 20

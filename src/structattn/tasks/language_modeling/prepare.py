@@ -42,8 +42,7 @@ from structattn.text.tokenization.subword_training import (
     train_subword_model,
 )
 from structattn.text.tokenization.tokenizers import SymbolTokenizer, choose_vocabulary
-from structattn.text.tokenization.unknown_classes import replace_rare_words, unknown_class
-from structattn.text.tokenization.vocabulary import UNKNOWN_SYMBOL
+from structattn.text.tokenization.vocabulary import UNKNOWN_SYMBOL, replace_rare_words, unknown_class
 
 
 def train_tokenizer(train: Mapping[str, int], held_out: Iterable[str], settings: TextSettings) -> TextTokenizer:
@@ -58,19 +57,14 @@ def train_tokenizer(train: Mapping[str, int], held_out: Iterable[str], settings:
     if settings.subwords:
         return _train_subwords(train, settings)
     if settings.unknown_classes:
-        return _train_with_classes(train, held_out, settings)
+        counts = replace_rare_words(train, max(2, settings.min_count))
+        others = (word if word in counts else unknown_class(word) for word in held_out)
+        vocabulary = choose_vocabulary("word", counts, max_symbols=settings.max_symbols, held_out=others)
+        return TextTokenizer(SymbolTokenizer("word", vocabulary, unknown_classes=True), settings.normalization)
     vocabulary = choose_vocabulary(
         settings.level, train, min_count=settings.min_count, max_symbols=settings.max_symbols, held_out=held_out
     )
     return TextTokenizer(SymbolTokenizer(settings.level, vocabulary), settings.normalization)
-
-
-def _train_with_classes(train: Mapping[str, int], held_out: Iterable[str], settings: TextSettings) -> TextTokenizer:
-    """Choose a vocabulary of words and classes; it has ``<unk>`` only if ``train`` lacks a class of ``held_out``."""
-    counts = replace_rare_words(train, max(2, settings.min_count))
-    others = (word if word in counts else unknown_class(word) for word in held_out)
-    vocabulary = choose_vocabulary("word", counts, max_symbols=settings.max_symbols, held_out=others)
-    return TextTokenizer(SymbolTokenizer("word", vocabulary, unknown_classes=True), settings.normalization)
 
 
 def _train_subwords(words: Mapping[str, int], settings: TextSettings) -> TextTokenizer:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, Union
 
+from structattn.operators.tree_regularization import Split
 from structattn.text.tokenization.vocabulary import UNKNOWN_SYMBOL
 
 MAX_DEPTH: Final = 100
@@ -256,7 +257,10 @@ def repair(symbols: Sequence[str], words: Sequence[str], tags: Tags = "kept") ->
         builder.malformed = True
         _innermost(builder).children += [Leaf(NORMALIZED, word) for word in rest]
     builder.close_to(1)
-    return _joined(builder)
+    children = tuple(builder.stack[0].children)
+    if len(children) == 1 and isinstance(children[0], Tree):
+        return Repaired(children[0], builder.malformed)
+    return Repaired(Tree(TOP, children), True)
 
 
 def _innermost(builder: _Builder) -> _Open:
@@ -269,8 +273,27 @@ def _innermost(builder: _Builder) -> _Open:
     return builder.stack[-1]
 
 
-def _joined(builder: _Builder) -> Repaired:
-    children = tuple(builder.stack[0].children)
-    if len(children) == 1 and isinstance(children[0], Tree):
-        return Repaired(children[0], builder.malformed)
-    return Repaired(Tree(TOP, children), True)
+def binary_splits(tree: Tree | Leaf, first: int = 0) -> list[Split]:
+    """Return the splits of a tree in words, top-down: first position, last of the left part, last position.
+
+    Constituents of more than two children branch to the right: the first child, then the others together. Labels and
+    constituents of a single child have no part in it.
+
+    Args:
+        tree: the tree.
+        first: the position of its first word.
+    """
+    return _splits(tree, first)[0]
+
+
+def _splits(tree: Tree | Leaf, first: int) -> tuple[list[Split], int]:
+    """Return the splits, and the position after the last word."""
+    if isinstance(tree, Leaf):
+        return [], first + 1
+    own, below, end = [], [], first
+    for child in tree.children:
+        start = end
+        inner, end = _splits(child, start)
+        own.append((start, end - 1))
+        below += inner
+    return [(start, left, end - 1) for start, left in own[:-1]] + below, end

@@ -52,7 +52,16 @@ def flare_examples(
         return [Example(string, MEMBER) for string in language.draw(number, high, generator)]
 
     def candidates(number: int) -> list[Example]:
-        return _candidates(language, number, high, generator)
+        num_edits = generator.geometric(0.5, size=number)
+        num_edits[generator.random(number) < 0.5] = UNIFORM
+        sources = iter(language.draw(int((num_edits > 0).sum()), high, generator))
+        size = len(language.alphabet)
+        return [
+            Example(perturbed(next(sources), edits, high, size, generator), edits)
+            if edits
+            else Example(word(int(generator.integers(high + 1)), size, generator), UNIFORM)
+            for edits in num_edits.tolist()
+        ]
 
     def is_new(drawn: Sequence[Example]) -> list[bool]:
         return [each.string not in excluded for each in drawn]
@@ -83,20 +92,6 @@ def _until(
         for index, value in zip(missing, propose(len(missing)), strict=True):
             values[index] = value
     raise UsageError(f"{what}: {MAX_TRIES} draws gave none that is needed; expected other lengths or fewer strings")
-
-
-def _candidates(language: RecognitionLanguage, count: int, high: int, generator: Generator) -> list[Example]:
-    """Draw uniform strings or perturbed members, each with probability 1/2; they may be members."""
-    num_edits = generator.geometric(0.5, size=count)
-    num_edits[generator.random(count) < 0.5] = UNIFORM
-    sources = iter(language.draw(int((num_edits > 0).sum()), high, generator))
-    size = len(language.alphabet)
-    return [
-        Example(perturbed(next(sources), edits, high, size, generator), edits)
-        if edits
-        else Example(word(int(generator.integers(high + 1)), size, generator), UNIFORM)
-        for edits in num_edits.tolist()
-    ]
 
 
 def perturbed(string: String, num_edits: int, high: int, num_symbols: int, generator: Generator) -> String:

@@ -14,9 +14,8 @@ from structattn.tasks.formal_languages.language_files.language_file import DEFIN
 from structattn.tasks.recognition.adapted import AdaptedLanguage
 from structattn.tasks.recognition.examples import Example, flare_examples
 from structattn.tasks.recognition.hard import Split, hard_examples
-from structattn.tasks.recognition.language import RecognitionLanguage, Shape, String
+from structattn.tasks.recognition.language import Neighbours, RecognitionLanguage, Shape, String
 from structattn.tasks.recognition.registry import Protocol, find_recognition_language, recognition_language
-from structattn.tasks.recognition.rules import Neighbours
 from structattn.text.folders.header import HEADER_NAME
 from structattn.text.folders.prepared import PreparedFolder
 from structattn.text.folders.writing import require_empty_folder, source_entry, write_prepared

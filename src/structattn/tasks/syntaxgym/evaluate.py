@@ -15,7 +15,7 @@ from structattn.support.shapes import Float64
 from structattn.tasks.language_modeling.sentences import SentenceScorer
 from structattn.tasks.syntaxgym.data import METRICS, Item, Suite, sentence
 from structattn.tasks.syntaxgym.formula import Surprisals
-from structattn.text.tokenization.parts import parts_of_tokens
+from structattn.text.tokenization.splitting import parts_of_tokens
 
 
 @dataclass(frozen=True)

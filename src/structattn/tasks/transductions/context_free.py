@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.random import Generator
 
-from structattn.tasks.transductions.expressions import DIGITS, MINUS, MODULUS, PLUS, RIGHT, TIMES, expression
+from structattn.tasks.transductions.regular import DIGITS, MINUS, MODULUS, PLUS, RIGHT, TIMES, expression
 from structattn.tasks.transductions.transduction import (
     END_MARK,
     PADDING,

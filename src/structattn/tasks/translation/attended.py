@@ -16,7 +16,7 @@ from structattn.support.errors import UsageError
 from structattn.support.shapes import Float, Int
 from structattn.support.special_tokens import BOS
 from structattn.text.folders.text_tokenizer import TextTokenizer
-from structattn.text.tokenization.parts import parts_of_tokens
+from structattn.text.tokenization.splitting import parts_of_tokens
 
 
 @dataclass(frozen=True)

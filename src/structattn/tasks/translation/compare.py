@@ -17,7 +17,7 @@ from structattn.support.errors import DataError, UsageError
 from structattn.support.files import sha256_of_file
 from structattn.support.json_files import read_json
 from structattn.support.seeds import numpy_generator
-from structattn.support.shapes import Float, Int64
+from structattn.support.shapes import Float
 from structattn.text.folders.prepared import PreparedFolder, open_prepared
 
 REFERENCE_LENGTH = "reference length"
@@ -131,19 +131,15 @@ def _difference(
 ) -> BinDifference:
     base, other = (BleuStatistics(each.counts[of_bin.members]) for each in (one, two))
     every = np.ones(len(of_bin.members), dtype=np.int64)
-    counts = _bootstrap_counts(len(of_bin.members), samples)
+    sentences = len(of_bin.members)
+    shares = np.full(sentences, 1 / sentences)
+    counts = numpy_generator(_SEED, "bootstrap").multinomial(sentences, shares, size=samples)
     spread: Float[np.ndarray, " samples"] = other.resampled(counts) - base.resampled(counts)
     lower, upper = np.quantile(spread, (0.025, 0.975)).tolist()
     values = base.bleu(every), other.bleu(every)
     return BinDifference(
         attribute, binning, of_bin.low, of_bin.high, len(of_bin.members), *values, values[1] - values[0], lower, upper
     )
-
-
-def _bootstrap_counts(sentences: int, samples: int) -> Int64[np.ndarray, "samples sentences"]:
-    """Return how often each sentence occurs in each bootstrap sample."""
-    shares = np.full(sentences, 1 / sentences)
-    return numpy_generator(_SEED, "bootstrap").multinomial(sentences, shares, size=samples)
 
 
 class _Lines(NamedTuple):

@@ -8,8 +8,7 @@ from structattn.support.errors import DataError, UsageError
 from structattn.support.seeds import numpy_generator
 from structattn.tasks.translation.reading import PairFiles, RawPair, Text, read_pairs
 from structattn.text.lines import Normalization
-from structattn.text.portions import Portion
-from structattn.text.reading import Notices
+from structattn.text.reading import Notices, Portion
 
 
 @dataclass(frozen=True)

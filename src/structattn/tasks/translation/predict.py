@@ -36,9 +36,9 @@ from structattn.decoding import (
 from structattn.decoding.beam_search import Forbid
 from structattn.decoding.sampling import SeededSampling
 from structattn.models import EncoderDecoder
+from structattn.support.devices import Precision, autocast
 from structattn.support.errors import DataError
 from structattn.support.special_tokens import EOS, UNK
-from structattn.tasks.precision import Precision, autocast
 from structattn.tasks.translation.attended import Alignment, EncodedSources, attended_positions, word_alignment
 from structattn.tasks.translation.constraints import Constraint
 from structattn.tasks.translation.pairs import PairEncoder

@@ -23,8 +23,7 @@ from structattn.text.folders.parallel import SOURCE_PREFIX, ParallelSides, RareW
 from structattn.text.folders.text_statistics import LARGE_UNKNOWN_SHARE
 from structattn.text.folders.writing import SequenceWriter, new_prepared_folder, require_empty_folder, write_header
 from structattn.text.lines import Normalization
-from structattn.text.portions import split_portions
-from structattn.text.reading import Notices
+from structattn.text.reading import Notices, split_portions
 from structattn.text.tokenization.subword_tokenizer import SubwordTokenizer
 from structattn.text.tokenization.subword_training import DEFAULT_CAPACITY, SymbolCounts, report_words_seen_once
 from structattn.text.tokenization.vocabulary import UNKNOWN_SYMBOL

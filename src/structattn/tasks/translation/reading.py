@@ -112,20 +112,16 @@ def _read_two_files(source: Path, target: Path, notices: Notices) -> Iterator[Ra
         if left is None and right is None:
             return
         if left is None or right is None:
-            _refuse_unequal(source, target, left, right)
+            longer, shorter, line = (source, target, left) if left is not None else (target, source, right)
+            assert line is not None
+            reason = f"has no counterpart: {shorter} ends after {line.number - 1} lines; expected equally many lines"
+            raise DataError(longer, reason, line.number, 1)
         else:
             yield RawPair(left.number, _text(left, source), _text(right, target))
 
 
 def _text(line: Line, path: Path) -> Text:
     return Text(line.text, path, line.number, line.skipped_bytes)
-
-
-def _refuse_unequal(source: Path, target: Path, left: Line | None, right: Line | None) -> None:
-    longer, shorter, line = (source, target, left) if left is not None else (target, source, right)
-    assert line is not None
-    reason = f"has no counterpart: {shorter} ends after {line.number - 1} lines; expected equally many lines"
-    raise DataError(longer, reason, line.number, 1)
 
 
 def _read_tsv(path: Path, shown: Path, notices: Notices) -> Iterator[RawPair]:

@@ -12,10 +12,10 @@ from structattn.decoding import Ensemble, map_in_batches, max_target_lengths
 from structattn.decoding.sampling import SeededSampling
 from structattn.models import EncoderDecoder
 from structattn.settings.evaluation import EvaluationSettings
+from structattn.support.devices import Precision, require_precision
 from structattn.support.errors import UsageError
 from structattn.support.special_tokens import EOS
 from structattn.tasks.loaded import LoadedRun, require_counts
-from structattn.tasks.precision import Precision, require_precision
 from structattn.tasks.scores import Score, score_of
 from structattn.tasks.translation.pairs import EncodedPair, PairEncoder
 from structattn.tasks.translation.predict import SEARCHES, Translation, Translator

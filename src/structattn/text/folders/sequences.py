@@ -99,13 +99,11 @@ def map_sequences(
         DataError: the files are inconsistent with each other or with these counts.
     """
     sequences = Sequences(map_array(folder, TOKENS, tokens), map_array(folder, OFFSETS, count + 1), log_probabilities)
-    _check_offsets(sequences, folder / OFFSETS.name)
+    offsets = sequences.offsets
+    if offsets[0] != 0 or offsets[-1] != sequences.num_tokens or bool((sequences.lengths < 0).any()):
+        raise DataError(
+            folder / OFFSETS.name, f"damaged: expected offsets that increase from 0 to {sequences.num_tokens}"
+        )
     if log_probabilities is not None and not bool((log_probabilities <= 0).all()):
         raise DataError(folder / LOG_PROBABILITIES.name, "damaged: expected log-probabilities of at most 0")
     return sequences
-
-
-def _check_offsets(sequences: Sequences, path: Path) -> None:
-    offsets = sequences.offsets
-    if offsets[0] != 0 or offsets[-1] != sequences.num_tokens or bool((sequences.lengths < 0).any()):
-        raise DataError(path, f"damaged: expected offsets that increase from 0 to {sequences.num_tokens}")

@@ -13,8 +13,14 @@ from typing import Protocol, SupportsInt
 
 from structattn.support.errors import DataError, StructattnError
 from structattn.support.special_tokens import UNK
-from structattn.text.tokenization.unknown_classes import is_unknown_class, unknown_class
-from structattn.text.tokenization.vocabulary import CONTROL_SYMBOLS, UNKNOWN_SYMBOL, Vocabulary, tokenizer_digest
+from structattn.text.tokenization.vocabulary import (
+    CONTROL_SYMBOLS,
+    UNKNOWN_SYMBOL,
+    Vocabulary,
+    is_unknown_class,
+    tokenizer_digest,
+    unknown_class,
+)
 
 _WORD = re.compile(r"[^ \t]+")
 

@@ -1,4 +1,4 @@
-"""Vocabularies: three control symbols, optionally ``<unk>``, then the symbols of the text."""
+"""Vocabularies: three control symbols, optionally ``<unk>``, then the symbols of the text; classes of unknown words."""
 
 import hashlib
 import json
@@ -15,6 +15,43 @@ from structattn.support.errors import DataError, UsageError
 from structattn.support.files import write_unflushed
 from structattn.support.reading import read_bytes
 from structattn.support.special_tokens import BOS, EOS, FIRST_SYMBOL, UNK
+
+_SUFFIXES: Final = ("ed", "ing", "ion", "er", "est", "ly", "ity", "y", "al")
+_CLASS: Final = re.compile(rf"UNK(-CAPS|-INITC|-LC)?(-NUM)?(-DASH)?(-s|-{'|-'.join(_SUFFIXES)})?")
+
+
+def unknown_class(word: str) -> str:
+    """Return the class of an unknown word."""
+    has_digit, has_hyphen = any(map(str.isdigit, word)), "-" in word
+    suffix = _suffix(word.lower(), plain=not has_digit and not has_hyphen)
+    return "UNK" + _shape(word) + "-NUM" * has_digit + "-DASH" * has_hyphen + suffix
+
+
+def is_unknown_class(symbol: str) -> bool:
+    """Return whether a symbol is the name of a class."""
+    return _CLASS.fullmatch(symbol) is not None
+
+
+def _shape(word: str) -> str:
+    if not any(map(str.islower, word)):
+        return "-CAPS" if any(map(str.isupper, word)) else ""
+    return "-INITC" if word[0].isupper() else "-LC"
+
+
+def _suffix(word: str, plain: bool) -> str:
+    if len(word) >= 3 and word.endswith("s") and word[-2] not in "siu":
+        return "-s"
+    fitting = (suffix for suffix in _SUFFIXES if word.endswith(suffix)) if plain and len(word) >= 5 else iter(())
+    return next((f"-{suffix}" for suffix in fitting), "")
+
+
+def replace_rare_words(counts: Mapping[str, int], min_count: int) -> Counter[str]:
+    """Replace counted words that are rarer than ``min_count`` by their classes."""
+    replaced = Counter[str]()
+    for word, count in counts.items():
+        replaced[word if count >= min_count else unknown_class(word)] += count
+    return replaced
+
 
 CONTROL_SYMBOLS = ("<pad>", "<bos>", "<eos>")
 UNKNOWN_SYMBOL = "<unk>"

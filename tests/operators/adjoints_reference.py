@@ -18,12 +18,12 @@ W̄ is the adjoint of w^[j,k] α_k, that is, D̄ of DERIVATION.md is f_k W̄ / g
 from typing import NamedTuple
 
 import torch
+from tiles_reference import unpacked
 from torch import Tensor
 
 from structattn.operators.common.checks import inside
 from structattn.operators.nondeterministic_stack.arguments import Gradients
 from structattn.operators.nondeterministic_stack.gpu.tiles import Shares, Tiling
-from structattn.operators.nondeterministic_stack.gpu.tiles_reference import unpacked
 
 
 class Cotangents(NamedTuple):
