@@ -131,7 +131,7 @@ class Cycle(Settings):
     """Values that the trials of each cell take in turn: trial r has value r mod n."""
 
     kind: Literal["cycle"]
-    values: tuple[float, ...] = Field(min_length=1, description="the values")
+    values: tuple[int | float, ...] = Field(min_length=1, description="the values")
 
 
 Interval = LogUniform | Uniform | UniformInteger
