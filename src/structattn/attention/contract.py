@@ -4,7 +4,7 @@ Each check raises ``BrokenContractError``. A layer that chooses positions gets z
 """
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -113,24 +113,36 @@ def check_batches(layer: nn.Module, x: Tensor) -> None:
     require_equal("an output with lengths of whole sequences", layer(x, whole), "that without lengths", layer(x))
 
 
-def check_steps(layer: nn.Module, x: Tensor) -> None:
+def check_steps(layer: Any, x: Tensor) -> None:
     """Steps equal the whole sequence, and so do their gradients."""
-    layer, tolerance = copy.deepcopy(layer).to(x.dtype), TOLERANCE[x.dtype]
-    x = x.detach().requires_grad_()
-    whole, steps = layer(x), by_steps(layer, x)
-    if steps.dtype != x.dtype:
-        raise BrokenContractError(f"a step returns {steps.dtype}; expected {x.dtype}")
-    require_close("an output of a step", steps, WHOLE, whole, tolerance)
+    layer, x = copy.deepcopy(layer).to(x.dtype), x.detach().requires_grad_()
+    require_same_steps([x, *layer.parameters()], layer(x), lambda: by_steps(layer, layer.initial_state(len(x)), x))
+
+
+def require_same_steps(leaves: Sequence[Tensor], whole: Tensor, steps: Callable[[], Tensor]) -> None:
+    """Check that outputs of steps are those of the whole sequence, and that so are the gradients of the leaves.
+
+    Args:
+        leaves: the first are the inputs.
+        whole: the outputs.
+        steps: computes them step by step.
+
+    Raises:
+        BrokenContractError: a number differs by more than ``TOLERANCE``, or steps have another dtype.
+    """
+    tolerance, found = TOLERANCE[leaves[0].dtype], steps()
+    if found.dtype != leaves[0].dtype:
+        raise BrokenContractError(f"a step returns {found.dtype}; expected {leaves[0].dtype}")
+    require_close("an output of a step", found, WHOLE, whole, tolerance)
     with torch.no_grad():
-        require_close("an output of a step without gradients", by_steps(layer, x), WHOLE, whole, tolerance)
-    inputs = [x, *layer.parameters()]
-    wanted = torch.autograd.grad(whole.square().sum(), inputs, materialize_grads=True)
-    found = torch.autograd.grad(steps.square().sum(), inputs, materialize_grads=True)
-    for result, expected in zip(found, wanted, strict=True):
+        require_close("an output of a step without gradients", steps(), WHOLE, whole, tolerance)
+    wanted = torch.autograd.grad(whole.square().sum(), leaves, materialize_grads=True)
+    given = torch.autograd.grad(found.square().sum(), leaves, materialize_grads=True)
+    for result, expected in zip(given, wanted, strict=True):
         require_close("a gradient through steps", result, WHOLE, expected, 10 * tolerance)
 
 
-def check_steps_in_float32(layer: nn.Module, x: Tensor) -> None:
+def check_steps_in_float32(layer: Any, x: Tensor) -> None:
     """Steps equal the whole sequence in float32, too."""
     check_steps(layer, x.float())
 
@@ -162,14 +174,14 @@ def check_gradients(layer: nn.Module, x: Tensor, fast: bool = False) -> None:
         raise BrokenContractError("a gradient is not that of finite differences in float64")
 
 
-def check_weights(layer: nn.Module, x: Tensor) -> None:
+def check_weights(layer: nn.Module, *inputs: Tensor) -> None:
     """Saved and loaded, a layer is the same."""
     other = copy.deepcopy(layer)
     with torch.no_grad():
         for parameter in other.parameters():
             parameter.fill_(float("nan"))
     other.load_state_dict(load(save(layer.state_dict())))
-    require_equal("an output after saving and loading", other(x), BEFORE, layer(x))
+    require_equal("an output after saving and loading", other(*inputs), BEFORE, layer(*inputs))
 
 
 def check_empty(layer: nn.Module, x: Tensor) -> None:
@@ -218,9 +230,9 @@ CHECKS: Final[Mapping[str, Callable[[Any, Tensor], None]]] = MappingProxyType(
 )
 
 
-def by_steps(layer: Any, x: Tensor) -> Tensor:
+def by_steps(layer: Any, state: Any, x: Tensor) -> Tensor:
     """Return the outputs (B, T, d_model) of a layer step by step."""
-    state, outputs = layer.initial_state(x.shape[0]), []
+    outputs = []
     for x_t in x.unbind(1):
         y_t, state = layer.step(x_t, state)
         outputs.append(y_t)

@@ -6,11 +6,11 @@ see ``contract`` for self-attention.
 
 import copy
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
 import torch
-from safetensors.torch import load, save
 from torch import Tensor, nn
 from torch.autograd import gradcheck
 
@@ -19,10 +19,11 @@ from structattn.attention.contract import (
     BEFORE,
     ORDINARY,
     POISON,
-    TOLERANCE,
-    WHOLE,
+    by_steps,
+    check_weights,
     require_close,
     require_equal,
+    require_same_steps,
     require_zero,
 )
 from structattn.support.errors import BrokenContractError
@@ -80,21 +81,11 @@ def check_cross_batches(layer: nn.Module, x: Tensor, memory: Tensor) -> None:
 
 def check_cross_steps(layer: Any, x: Tensor, memory: Tensor) -> None:
     """Steps equal the whole sequence, and so do their gradients."""
-    layer, tolerance = copy.deepcopy(layer).to(x.dtype), TOLERANCE[x.dtype]
-    inputs = [x.detach().requires_grad_(), memory.detach().requires_grad_()]
-    leaves = [*inputs, *layer.parameters()]
-    for memory_lengths in (None, _lengths(x, memory)[1]):
-        whole, steps = layer(*inputs, None, memory_lengths), _by_steps(layer, inputs[0], inputs[1], memory_lengths)
-        if steps.dtype != x.dtype:
-            raise BrokenContractError(f"a step returns {steps.dtype}; expected {x.dtype}")
-        require_close("an output of a step", steps, WHOLE, whole, tolerance)
-        with torch.no_grad():
-            found = _by_steps(layer, inputs[0], inputs[1], memory_lengths)
-            require_close("an output of a step without gradients", found, WHOLE, whole, tolerance)
-        wanted = torch.autograd.grad(whole.square().sum(), leaves, materialize_grads=True)
-        given = torch.autograd.grad(steps.square().sum(), leaves, materialize_grads=True)
-        for result, expected in zip(given, wanted, strict=True):
-            require_close("a gradient through steps", result, WHOLE, expected, 10 * tolerance)
+    layer = copy.deepcopy(layer).to(x.dtype)
+    x, memory = x.detach().requires_grad_(), memory.detach().requires_grad_()
+    for ends in (None, _lengths(x, memory)[1]):
+        steps = partial(lambda ends: by_steps(layer, layer.initial_state(memory, ends), x), ends)
+        require_same_steps([x, memory, *layer.parameters()], layer(x, memory, None, ends), steps)
 
 
 def check_cross_steps_in_float32(layer: nn.Module, x: Tensor, memory: Tensor) -> None:
@@ -121,16 +112,6 @@ def check_cross_gradients(layer: nn.Module, x: Tensor, memory: Tensor, fast: boo
     ends = torch.tensor([2, 1]), torch.tensor([1, 3])
     if not gradcheck(lambda x, memory, *_: layer(x, memory, *ends), leaves, fast_mode=fast, raise_exception=False):
         raise BrokenContractError("a gradient is not that of finite differences in float64")
-
-
-def check_cross_weights(layer: nn.Module, x: Tensor, memory: Tensor) -> None:
-    """Saved and loaded, a layer is the same."""
-    other = copy.deepcopy(layer)
-    with torch.no_grad():
-        for parameter in other.parameters():
-            parameter.fill_(float("nan"))
-    other.load_state_dict(load(save(layer.state_dict())))
-    require_equal("an output after saving and loading", other(x, memory), BEFORE, layer(x, memory))
 
 
 def check_cross_empty(layer: nn.Module, x: Tensor, memory: Tensor) -> None:
@@ -171,19 +152,11 @@ CROSS_CHECKS: Final[Mapping[str, Callable[[Any, Tensor, Tensor], None]]] = Mappi
         "padding": check_cross_padding,
         "states": check_cross_states,
         "gradients": check_cross_gradients,
-        "weights": check_cross_weights,
+        "weights": check_weights,
         "empty": check_cross_empty,
         "explanation": check_cross_explanation,
     }
 )
-
-
-def _by_steps(layer: Any, x: Tensor, memory: Tensor, memory_lengths: Tensor | None) -> Tensor:
-    state, outputs = layer.initial_state(memory, memory_lengths), []
-    for x_t in x.unbind(1):
-        y_t, state = layer.step(x_t, state)
-        outputs.append(y_t)
-    return torch.stack(outputs, dim=1)
 
 
 def _gradients(

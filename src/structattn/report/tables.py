@@ -16,6 +16,7 @@ from structattn.report.page import (
     perplexity,
     points,
     stacked_table,
+    table,
     tag,
     unbroken,
 )
@@ -68,6 +69,23 @@ _OPTIONAL = (
 def swatch(style: LineStyle) -> Markup:
     """Return a small square in the colour of a run."""
     return tag("span", class_="swatch", style=f"background:{style.color}", aria_hidden="true")
+
+
+def table_of_rows(
+    title: str,
+    headings: Sequence[str],
+    runs: Sequence[tuple[Run, LineStyle, Sequence[tuple[str, Sequence[str]]]]],
+    caption: str,
+) -> Markup:
+    """Return a table with several rows for each run: names below the first heading, numbers below the others."""
+    first, *numbers = headings
+    head = [tag("th", "run"), tag("th", first), *(tag("th", each, class_="number") for each in numbers)]
+    body = [
+        [tag("th", swatch(style), run.name, scope="row"), tag("td", name), *map(_number, cells)]
+        for run, style, rows in runs
+        for name, cells in rows
+    ]
+    return joined(tag("h3", title), table([tag("tr", *head)], body), tag("p", caption, class_="note"))
 
 
 def all_splits(runs: Sequence[Run]) -> list[str]:

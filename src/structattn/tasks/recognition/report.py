@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from structattn.report.figure import LineStyle
-from structattn.report.page import Markup, joined, table, tag
+from structattn.report.page import Markup, joined
 from structattn.report.runs import Run
-from structattn.report.tables import all_splits, swatch
+from structattn.report.tables import all_splits, table_of_rows
 
 Recognition = Mapping[str, Mapping[str, Mapping[str, Any]]]  # RecognitionScores as mappings
 
@@ -46,15 +46,6 @@ def _section(runs: Sequence[tuple[Run, LineStyle]], split: str) -> Markup:
     if not scored:
         return Markup("")
     columns = bands([scores for *_, scores in scored])
-    head = [tag("th", "run"), tag("th", "strings"), *[tag("th", each, class_="number") for each in columns]]
-    body = [
-        [
-            tag("th", swatch(style), run.name, scope="row"),
-            tag("td", name),
-            *[tag("td", cell, class_="number") for cell in cells],
-        ]
-        for run, style, scores in scored
-        for name, cells in rows(scores, columns)
-    ]
-    title = tag("h3", f"Recognition by kind of string and length: {split}")
-    return joined(title, table([tag("tr", *head)], body), tag("p", CAPTION, class_="note"))
+    body = [(run, style, rows(scores, columns)) for run, style, scores in scored]
+    title = f"Recognition by kind of string and length: {split}"
+    return table_of_rows(title, ("strings", *columns), body, CAPTION)

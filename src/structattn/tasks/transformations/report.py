@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from structattn.report.figure import LineStyle
-from structattn.report.page import Markup, joined, table, tag
+from structattn.report.page import Markup, joined
 from structattn.report.runs import Run
-from structattn.report.tables import all_splits, swatch
+from structattn.report.tables import all_splits, table_of_rows
 
 TransformationRows = Mapping[str, Mapping[str, Any]]  # group -> TransformationScores as a mapping
 
@@ -78,15 +78,9 @@ def _section(runs: Sequence[tuple[Run, LineStyle]], split: str) -> Markup:
     every = {
         f"{number} {group}": scores for number, (*_, groups) in enumerate(scored) for group, scores in groups.items()
     }
-    head = [tag("th", "run"), tag("th", "subject"), *[tag("th", each, class_="number") for each in headings(every)]]
-    rows = [
-        [
-            tag("th", swatch(style), run.name, scope="row"),
-            tag("td", group),
-            *[tag("td", cell, class_="number") for cell in cells(every, scores)],
-        ]
+    body = [
+        (run, style, [(group, cells(every, scores)) for group, scores in groups.items()])
         for run, style, groups in scored
-        for group, scores in groups.items()
     ]
-    title = tag("h3", f"Hierarchical and linear generalisation: {split}")
-    return joined(title, table([tag("tr", *head)], rows), tag("p", CAPTION, class_="note"))
+    title = f"Hierarchical and linear generalisation: {split}"
+    return table_of_rows(title, ("subject", *headings(every)), body, CAPTION)
