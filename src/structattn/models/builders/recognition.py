@@ -1,6 +1,13 @@
 """Build models that recognize a language."""
 
-from structattn.models import Embedding, LanguageModel, initialize_transformer
+from structattn.models import (
+    Embedding,
+    LanguageModel,
+    Layers,
+    LoopedLayers,
+    PaddedLayers,
+    initialize_transformer,
+)
 from structattn.models.builders.layers import build_embedding, build_model_layers
 from structattn.models.builders.recurrent import build_recurrence, hidden_size_of
 from structattn.models.recognition import RecognitionHeads
@@ -44,7 +51,10 @@ def _transformer(settings: LanguageModelSettings, vocabulary_size: int, recognit
     first_id = BOS if recognition.has_auxiliary else CLASS_OFFSET  # without <eos>, <bos> has the first row
     embedding = build_embedding(settings, vocabulary_size, whole=False, first_id=first_id)
     heads = _heads(settings.d_model, vocabulary_size, embedding, recognition)
-    model = LanguageModel(embedding, build_model_layers(settings, causal=True), heads)
+    layers: Layers | LoopedLayers | PaddedLayers = build_model_layers(settings, causal=True)
+    if (loops := settings.loops) is not None and loops.is_padded:
+        layers = PaddedLayers(layers, settings.d_model, loops.padding, loops.padding_per_symbol)
+    model = LanguageModel(embedding, layers, heads)
     initialize_transformer(model, settings.init_scale, settings.weight_init, settings.embedding_init)
     heads.reset_parameters()
     return model
