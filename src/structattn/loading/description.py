@@ -100,9 +100,13 @@ def _looped_in_words(settings: LayeredSettings) -> str:
     factor = f"{loops.factor} " if loops.factor > 1 else ""
     most = "" if loops.maximum is None else f", at most {loops.maximum}"
     times = f"{factor}log n{most}" if loops.count == "log" else f"{loops.count}"
+    blanks = " + ".join(
+        f"{count}{unit}" for count, unit in ((loops.padding_per_symbol, " n"), (loops.padding, "")) if count
+    )
+    padded = f", {blanks} blanks" if blanks else ""
     repeated = f"({_layers_in_words(settings.layers[loops.prelude : end])}) x {times}"
     parts = _layers_in_words(settings.layers[: loops.prelude]), repeated, _layers_in_words(settings.layers[end:])
-    return ", ".join(part for part in parts if part)
+    return ", ".join(part for part in parts if part) + padded
 
 
 def _in_runs(words: Iterable[str]) -> str:

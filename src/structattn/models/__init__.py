@@ -3,7 +3,8 @@
 - ``LanguageModel``, ``MaskedLanguageModel``, ``EncoderDecoder``: transformers
 - ``RecurrentLanguageModel``: LSTM or Elman network, optionally with a stack
 - ``Layers`` of ``Block``s with ``Residual`` sublayers, ``FeedForward``; ``Embedding``, ``TwoStreamEmbedding``
-- ``LoopedLayers``, which are applied several times; ``DepthStackLayers``, with a stack from layer to layer
+- ``LoopedLayers``, which are applied several times; ``PaddedLayers``, with blank positions after a string;
+  ``DepthStackLayers``, with a stack from layer to layer
 - ``SpelledEmbedding`` with a ``Composition`` (``BidirectionalComposition``, ``ForwardComposition``) and
   ``SpellingDecoder``: words from and to characters
 - ``EachStream``, ``SemanticStream``, ``FeedForwardFirst``: hidden states of two streams
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from structattn.models.layers import Layers, LayersState
     from structattn.models.looped import LoopedLayers, LoopedState
     from structattn.models.mode import evaluating, evaluating_with_dropout
+    from structattn.models.padded import PaddedLayers
     from structattn.models.protocols import AttendingModel, CausalModel
     from structattn.models.recurrent.initialization import initialize_recurrent
     from structattn.models.recurrent.language_model import RecurrentLanguageModel
@@ -60,6 +62,7 @@ __all__ = [
     "LoopedLayers",
     "LoopedState",
     "MaskedLanguageModel",
+    "PaddedLayers",
     "RecurrentLanguageModel",
     "Residual",
     "SemanticStream",

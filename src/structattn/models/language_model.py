@@ -11,6 +11,7 @@ from structattn.models.characters.embedding import SpelledEmbedding, require_unt
 from structattn.models.embedding import Embedding, TwoStreamEmbedding, class_logits
 from structattn.models.layers import Layers, LayersState
 from structattn.models.looped import LoopedLayers, LoopedState
+from structattn.models.padded import PaddedLayers
 from structattn.support.shapes import Bool, Float, Int
 
 
@@ -20,7 +21,7 @@ class _TransformerLanguageModel(nn.Module):
     def __init__(
         self,
         embedding: Embedding | SpelledEmbedding | TwoStreamEmbedding,
-        layers: Layers | LoopedLayers,
+        layers: Layers | LoopedLayers | PaddedLayers,
         output: nn.Module | None = None,
     ) -> None:
         super().__init__()

@@ -177,12 +177,21 @@ class LoopSettings(Settings):
     prelude: NonNegativeInt = Field(default=0, description="number of first layers that are applied once")
     coda: NonNegativeInt = Field(default=0, description="number of last layers that are applied once")
     injected: bool = Field(default=True, description="whether the embeddings are added before each repetition")
+    padding: NonNegativeInt = Field(
+        default=0, description="for recognition: number of blank positions after each string, before its label"
+    )
+    padding_per_symbol: NonNegativeInt = Field(default=0, description="further blank positions for each symbol")
 
     @model_validator(mode="after")
     def _check_log(self) -> Self:
         if self.count != "log" and (self.factor != 1 or self.maximum is not None):
             raise ValueError(f"factor and maximum are for count: log; count is {self.count}")
         return self
+
+    @property
+    def is_padded(self) -> bool:
+        """Whether strings have blank positions."""
+        return bool(self.padding or self.padding_per_symbol)
 
     def require_fits(self, num_layers: NumLayers) -> None:
         """Raise ValueError unless a layer is left between prelude and coda."""

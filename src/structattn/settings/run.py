@@ -84,11 +84,13 @@ class RunSettings(Settings):
     def _check_task(self) -> Self:
         training = self.training
         transductions = "masked_transduction", "autoregressive_transduction"
+        loops = getattr(self.model, "loops", None)
         for field, given, tasks in (
             ("training.select_by: 'bleu'", training.select_by == "bleu", ("translation",)),
             ("evaluation.dropout: true", self.evaluation.dropout, transductions),
             ("training.masking:", training.masking != Masking(), (MASKED_LANGUAGE_MODELING,)),
             ("training.recognition:", training.recognition != Recognition(), (RECOGNITION,)),
+            ("model.loops.padding:", loops is not None and loops.is_padded, (RECOGNITION,)),
             ("training.curriculum:", bool(training.curriculum), ("formal_language", "language_modeling")),
         ):
             if given and self.task not in tasks:

@@ -7,6 +7,7 @@ from pydantic import Field, PositiveFloat, model_validator
 
 from structattn.settings.base import NumLayers, Probability, Settings, Size
 from structattn.settings.embeddings import (
+    POSITIONS,
     C2wEmbedding,
     CharacterLstmEmbedding,
     PositionSettings,
@@ -112,6 +113,11 @@ class LayeredSettings(TransformerSettings):
             raise ValueError("loops and depth_stack: a stack over depth has no looped layers; expected one of them")
         if self.loops is not None:
             self.loops.require_fits(len(self.layers))
+            if self.loops.is_padded and POSITIONS[getattr(self.positions, "kind")].added is not None:  # noqa: B009
+                raise ValueError(
+                    "loops.padding: blank positions need positions that act on attention scores, or none; got "
+                    f"positions {getattr(self.positions, 'kind')!r}"  # noqa: B009 - registered classes have it
+                )
         return self
 
     def attentions(self) -> Mapping[str, Sequence[Settings]]:

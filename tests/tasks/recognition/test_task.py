@@ -11,6 +11,7 @@ import torch
 from structattn.interop.export.formats import export_run
 from structattn.loading.evaluate import evaluate
 from structattn.loading.runs import load
+from structattn.models.depth_stack import DepthStackLayers
 from structattn.models.recognition import RecognitionHeads
 from structattn.settings.run import resolve_settings
 from structattn.settings.training import LABEL_ONLY, StreamBatches
@@ -100,6 +101,19 @@ def test_outputs_and_rows_of_embeddings(folder):
     assert model.output.label.bias.item() == 0
     _, model = built(folder, settings_of(folder))
     assert len(model.embedding.table.weight) == 4  # <bos> and three symbols
+
+
+@torch.no_grad()
+def test_looped_layers_and_stacks_over_depth_are_those_of_language_models(folder):
+    """The label after two loops is that of the layers applied twice, each time to the state and the embeddings."""
+    _, looped = built(folder, settings_of(folder, TRANSFORMER | {"loops": 2, "positions": "none"}))
+    tokens = torch.tensor([[1, 3, 5, 3]])
+    x = looped.embedding(tokens, 0, None)
+    block, final = looped.layers.looped.blocks[0], looped.layers.coda.final
+    expected = looped.output(final(block(block(x + x) + x)))
+    torch.testing.assert_close(looped(tokens), expected)
+    _, stacked = built(folder, settings_of(folder, TRANSFORMER | {"depth_stack": {"stack_embedding_size": 4}}))
+    assert isinstance(stacked.layers, DepthStackLayers)
 
 
 def test_gradients_of_recurrent_and_stack_models_reach_all_weights(folder):

@@ -1,7 +1,14 @@
 """Build models that recognize a language."""
 
-from structattn.models import Embedding, LanguageModel, initialize_transformer
-from structattn.models.builders.layers import build_embedding, build_layers
+from structattn.models import (
+    Embedding,
+    LanguageModel,
+    Layers,
+    LoopedLayers,
+    PaddedLayers,
+    initialize_transformer,
+)
+from structattn.models.builders.layers import build_embedding, build_model_layers
 from structattn.models.builders.recurrent import build_recurrence, hidden_size_of
 from structattn.models.recognition import RecognitionHeads
 from structattn.models.recurrent.initialization import initialize_recurrent
@@ -36,14 +43,21 @@ def build_recognizer(
             "model.tied_embeddings: recognition ties those of training.recognition.language_modeling; expected false"
         )
     if isinstance(settings, LanguageModelSettings):
-        first_id = BOS if recognition.has_auxiliary else CLASS_OFFSET  # without <eos>, <bos> has the first row
-        embedding = build_embedding(settings, vocabulary_size, whole=False, first_id=first_id)
-        heads = _heads(settings.d_model, vocabulary_size, embedding, recognition)
-        model = LanguageModel(embedding, build_layers(settings, settings.layers, causal=True), heads)
-        initialize_transformer(model, settings.init_scale, settings.weight_init, settings.embedding_init)
-        heads.reset_parameters()
-        return model
+        return _transformer(settings, vocabulary_size, recognition)
     return _recurrent(settings, vocabulary_size, recognition)
+
+
+def _transformer(settings: LanguageModelSettings, vocabulary_size: int, recognition: Recognition) -> LanguageModel:
+    first_id = BOS if recognition.has_auxiliary else CLASS_OFFSET  # without <eos>, <bos> has the first row
+    embedding = build_embedding(settings, vocabulary_size, whole=False, first_id=first_id)
+    heads = _heads(settings.d_model, vocabulary_size, embedding, recognition)
+    layers: Layers | LoopedLayers | PaddedLayers = build_model_layers(settings, causal=True)
+    if (loops := settings.loops) is not None and loops.is_padded:
+        layers = PaddedLayers(layers, settings.d_model, loops.padding, loops.padding_per_symbol)
+    model = LanguageModel(embedding, layers, heads)
+    initialize_transformer(model, settings.init_scale, settings.weight_init, settings.embedding_init)
+    heads.reset_parameters()
+    return model
 
 
 def _recurrent(

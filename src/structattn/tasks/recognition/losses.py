@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from structattn.models.padded import PaddedLayers
 from structattn.models.recognition import RecognitionHeads, RecognitionLogits
 from structattn.settings.training import Recognition
 from structattn.support.shapes import Float
@@ -52,7 +53,12 @@ def recognition_logits(model: torch.nn.Module, inputs: Tensor, lengths: Tensor |
     """Return the outputs of a model after each prefix."""
     heads = model.output
     assert isinstance(heads, RecognitionHeads)
-    return heads.split(model(inputs, lengths=lengths))
+    logits, layers, time = heads.split(model(inputs, lengths=lengths)), getattr(model, "layers", None), inputs.shape[1]
+    if not isinstance(layers, PaddedLayers):
+        return logits
+    sizes = torch.full_like(inputs[:, 0], time) if lengths is None else lengths
+    at_symbols = (None if each is None else each[:, :time] for each in logits[1:])
+    return RecognitionLogits(layers.at_the_end(logits.label, sizes, time), *at_symbols)
 
 
 def label_logits(logits: RecognitionLogits, sizes: Tensor) -> Float[Tensor, " batch"]:
