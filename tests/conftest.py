@@ -1,5 +1,6 @@
 """The choice of the cases that `make test` runs, translation runs of random weights, and a toy language with names."""
 
+import atexit
 import contextlib
 import functools
 import gc
@@ -199,6 +200,7 @@ def pytest_collection_modifyitems(config, items):
 
 def pytest_collection_finish():
     gc.freeze()
+    atexit.register(gc.unfreeze)  # libraries report what is alive at the end
     gc.enable()
 
 

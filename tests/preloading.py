@@ -1,5 +1,6 @@
 """Import the whole package at once, for processes whose forks would otherwise import parts of it again and again."""
 
+import atexit
 import contextlib
 import gc
 import importlib
@@ -21,3 +22,4 @@ def import_everything():
             with contextlib.suppress(Exception):  # an optional library is missing
                 importlib.import_module(module.name)
     gc.freeze()
+    atexit.register(gc.unfreeze)  # libraries report what is alive at the end
