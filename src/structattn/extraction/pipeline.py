@@ -19,6 +19,7 @@ from structattn.extraction.agreement import (
 from structattn.extraction.automaton import PushdownAutomaton
 from structattn.extraction.comparison import Comparison, PrefixPair, compare, prefix_pairs
 from structattn.extraction.configurations import Simulator
+from structattn.extraction.learned import learned_automata
 from structattn.extraction.letters import Letters, ambiguous_share
 from structattn.extraction.minimization import Minimal, minimized
 from structattn.extraction.next_symbols import Recognizer, contains
@@ -38,7 +39,7 @@ from structattn.extraction.stacks import Observation, stack_reader
 from structattn.extraction.threshold import Threshold, find_threshold
 from structattn.extraction.to_grammar import EmptyLanguageError, TooManyRulesError
 from structattn.extraction.transitions import automaton_of
-from structattn.extraction.verdict import Verdict, verdict_of
+from structattn.extraction.verdict import MIN_AGREEMENT, Verdict, verdict_of
 from structattn.loading.trained_run import TrainedRun
 from structattn.tasks.formal_languages.context_free import ContextFreeLanguage
 from structattn.tasks.formal_languages.grammar import Grammar
@@ -48,7 +49,7 @@ MAX_ROUNDS = 3
 """In which strings that the automaton lacks are read."""
 MAX_COUNTEREXAMPLES = 50
 """In each round."""
-Algorithm = Literal["transitions"]
+Algorithm = Literal["transitions", "visibly pushdown"]
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,8 @@ class Extraction:
     """What was extracted from a run, and how far it agrees.
 
     Args:
-        algorithm: the automaton is of the transitions of best runs of prefixes.
+        algorithm: the automaton is of the transitions of best runs of prefixes, or a visibly pushdown one that was
+            learned from the model's answers.
         verdict: the conclusion.
         threshold: between the symbols that can follow and those that cannot.
         letters: kinds of steps.
@@ -115,6 +117,8 @@ class Extraction:
 def extract(run: TrainedRun, settings: ExtractionSettings = ExtractionSettings()) -> Extraction:
     """Extract the automaton of a run's stack, and compare it with the model and with the language of its data.
 
+    First that of the best runs of prefixes. If it does not agree with the model, visibly pushdown automata are learned.
+
     Args:
         run: a language model of a formal language with one nondeterministic or superposition stack.
         settings: how.
@@ -138,7 +142,15 @@ def extract(run: TrainedRun, settings: ExtractionSettings = ExtractionSettings()
         short=short_strings(judge.subject, modelled, settings.short_length) if threshold.separates else [],
         least=1 if threshold.separates else MIN_COUNT,
     )
-    return _of_transitions(judge, strings)
+    first = _of_transitions(judge, strings)
+    if first.verdict.kind != "no automaton agrees":
+        return first
+    for learned in learned_automata(judge.subject, strings.sampled, modelled, settings.seed):
+        automaton = learned.automaton.automaton(first.automaton.alphabet, learned.first)
+        found = judge.extraction("visibly pushdown", learned.calls.letters, strings, automaton, learned.causal)
+        if found.verdict.kind != "no automaton agrees":
+            return found
+    return first
 
 
 def _of_transitions(judge: "_Judge", strings: Strings) -> Extraction:
@@ -233,6 +245,8 @@ class _Judge:
             threshold = replace(threshold, value=fitted_threshold(observed, modelled, extracted))
             modelled = Modelled(modelled.symbols, math.log(threshold.value))
         trained = agreement_on_strings(observed, modelled, extracted, true)
+        if extraction.algorithm == "visibly pushdown" and trained.extracted_model.value < MIN_AGREEMENT:
+            return extraction  # one of several, which is not reported
         comparison = short = sides = None
         if self.truth is not None and true is not None:
             alphabet, length = self.truth.alphabet, self.settings.max_length
