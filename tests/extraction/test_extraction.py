@@ -11,13 +11,14 @@ from typer.testing import CliRunner
 
 from structattn.attention import NondeterministicStackAttention, SuperpositionStackAttention
 from structattn.cli.app import app
+from structattn.extraction.agreement import Modelled, sides_with_extracted
 from structattn.extraction.automaton import Configuration, PushdownAutomaton, Start, Transition
-from structattn.extraction.comparison import compare
+from structattn.extraction.comparison import compare, prefix_pairs
 from structattn.extraction.configurations import Simulator
 from structattn.extraction.drawing import automaton_svg
 from structattn.extraction.letters import find_letters
 from structattn.extraction.minimization import minimized
-from structattn.extraction.next_symbols import Recognizer, contains
+from structattn.extraction.next_symbols import END, Recognizer, contains, following
 from structattn.extraction.stacks import (
     Allowed,
     NondeterministicReader,
@@ -26,12 +27,13 @@ from structattn.extraction.stacks import (
     SuperpositionReader,
     stack_reader,
 )
-from structattn.extraction.threshold import FALLBACK, Threshold, find_threshold
+from structattn.extraction.threshold import FALLBACK, Threshold, best_threshold, find_threshold
 from structattn.extraction.transitions import Evidence, automaton_of
 from structattn.extraction.verdict import Checks, verdict_of
 from structattn.loading.runs import open_run
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import UsageError
+from structattn.tasks.formal_languages.grammar import Grammar, normalized, rule
 from structattn.tasks.formal_languages.language_files.language_file import read_language_file
 from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
 from structattn.tasks.formal_languages.registry import GRAMMARS
@@ -155,6 +157,37 @@ def test_verdict(of_letters, of_transitions, agreement, equal, kind):
     comparison = None if equal is None else compare(marked, marked if equal else dyck, "01#", 3)
     checks = Checks(of_letters, of_transitions, Threshold(1e-3, 20.0, 2e-4, 4e-3))
     assert verdict_of(checks, agreement, comparison, has_truth=True).kind == kind
+
+
+def test_verdict_is_not_another_language_where_the_model_sides_with_the_true_one():
+    """The automaton lacks ( ) ( ), which the model has: it is not what the model has learned."""
+    dyck = Recognizer(GRAMMARS["dyck"]())
+    rules = [rule(*each, 1) for each in (("S", "( S )"), ("S", "[ S ]"), ("S", "( )"), ("S", "[ ]"))]
+    nested = Recognizer(Grammar("S", SYMBOLS[3:], normalized(rules)))
+    pairs = [each for layer in prefix_pairs(nested, dyck, SYMBOLS[3:], 4, 100) for each in layer]
+    modelled = Modelled(SYMBOLS, np.log(0.01))
+
+    def sides(model):
+        found = [following(model, each.string) for each in pairs]
+        names = (END, *SYMBOLS[3:])
+        rows = [np.log([0.5 if x in all_[-1] and len(all_) > len(pair.string) else 1e-4 for x in names])
+                for pair, all_ in zip(pairs, found, strict=True)]  # fmt: skip
+        return sides_with_extracted(pairs, rows, modelled, min_length=0)
+
+    comparison = compare(nested, dyck, SYMBOLS[3:], 4)
+    checks = Checks(0.0, 0.0, Threshold(1e-3, 20.0, 2e-4, 4e-3))
+    assert verdict_of(checks, 1.0, comparison, sides(nested), has_truth=True).kind == "other language"
+    verdict = verdict_of(checks, 1.0, comparison, sides(dyck), has_truth=True)
+    assert verdict.kind == "no automaton agrees"
+    assert "sides with the language in 100%" in verdict.reasons[0]
+    assert sides_with_extracted(pairs[:1], [np.zeros(5)], modelled, min_length=0) is None
+
+
+def test_fitted_threshold_separates_most_prefixes():
+    lowest, highest = [0.02, 0.03, 0.05, 0.004], [0.001, 0.01, 0.019, 0.003]
+    found = best_threshold(lowest, highest)
+    assert sum(high < found < low for low, high in zip(lowest, highest, strict=True)) == 3
+    assert 0.019 < found < 0.02
 
 
 def test_drawing_of_ten_controls_has_each_edge_once_and_no_number_upon_another():

@@ -40,10 +40,11 @@ def extract(
     """Read the stack of a run out as an automaton and a grammar, and check both.
 
     The model samples strings; the best run of each of their prefixes shows which transitions the stack makes. They are
-    an automaton, of which a grammar follows. The verdict is one of three: exact, as far as all short strings can tell;
-    an automaton that agrees with the model and not with the language of the data; or no automaton agrees, with the
-    reason. The folder gets automaton.json, grammar.cfg, which prepare formal-language reads, automaton.svg and
-    extract.html; the run folder gets analyses/extraction.json, which sweeps and reports read.
+    an automaton, of which a grammar follows. Where it does not agree with the model, a visibly pushdown automaton is
+    learned, with the pushes and pops of the stack as calls and returns. The verdict is one of three: exact, as far as
+    all short strings can tell; an automaton that agrees with the model and not with the language of the data; or no
+    automaton agrees, with the reason. The folder gets automaton.json, grammar.cfg, which prepare formal-language reads,
+    automaton.svg and extract.html; the run folder gets analyses/extraction.json, which sweeps and reports read.
 
     Examples:
         structattn extract demo/stack-transformer
@@ -65,7 +66,7 @@ def extract(
 
 
 def _print(extraction: "Extraction") -> None:
-    from structattn.extraction.page import agreement_rows, causal_rows
+    from structattn.extraction.page import ALGORITHMS, agreement_rows, causal_rows
     from structattn.tasks.formal_languages.language_files.grammar_file import grammar_text
 
     print_line(f"{extraction.verdict.kind}: {'; '.join(extraction.verdict.reasons)}")
@@ -74,6 +75,7 @@ def _print(extraction: "Extraction") -> None:
         kind = "deterministic" if automaton.is_deterministic else f"nondeterministic in {automaton.num_choices} places"
         sizes = f"{len(automaton.controls)} controls, {len(automaton.items)} stack items"
         print_line(f"{sizes}, {len(automaton.transitions)} transitions; {kind}")
+        print_line(f"  algorithm: {ALGORITHMS[extraction.algorithm]}")
         for line in grammar_text(extraction.minimal.grammar).splitlines():
             print_line(f"  {line}")
     table = numbers_table(["the same symbols can follow"], ["trained lengths", "short prefixes"])

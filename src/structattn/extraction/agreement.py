@@ -8,6 +8,7 @@ import numpy as np
 from structattn.extraction.comparison import PrefixPair
 from structattn.extraction.next_symbols import END, Reader, following
 from structattn.extraction.stacks import Observation
+from structattn.extraction.threshold import best_threshold
 from structattn.metrics.statistics import Proportion, wilson_interval
 from structattn.support.special_tokens import CLASS_OFFSET, EOS_CLASS
 
@@ -49,11 +50,8 @@ def agreement_on_strings(
     """Compare at all prefixes of strings. A prefix of no string of a grammar has nothing that can follow."""
     rows: list[_Row] = []
     for each in observations:
-        string = [modelled.symbols[index] for index in each.ids[1:].tolist()]
-        of_extracted, of_truth = (
-            _padded(following(side, string), len(string) + 1) if side else None for side in (extracted, truth)
-        )
-        assert of_extracted is not None
+        of_extracted = _sides(each, modelled, extracted)
+        of_truth = None if truth is None else _sides(each, modelled, truth)
         for t, log_probabilities in enumerate(each.log_probabilities):
             rows.append((modelled.allowed(log_probabilities), of_extracted[t], of_truth[t] if of_truth else None))
     return _agreement(rows)
@@ -70,6 +68,28 @@ def agreement_on_prefixes(
     return _agreement(rows)
 
 
+def sides_with_extracted(
+    pairs: Sequence[PrefixPair], log_probabilities: Sequence[np.ndarray], modelled: Modelled, min_length: int
+) -> float | None:
+    """Return the share of the symbols allowed by just one of two grammars on which a model sides with the first.
+
+    Args:
+        pairs: prefixes of the extracted (first) or the true (second) grammar.
+        log_probabilities: of the model after each.
+        modelled: its threshold.
+        min_length: of strings; the model does not judge whether shorter ones can end.
+
+    Returns:
+        None if they differ nowhere.
+    """
+    found = list[bool]()
+    for each, row in zip(pairs, log_probabilities, strict=True):
+        first, second = (side or frozenset() for side in each.sides)
+        judged = (first ^ second) - (frozenset([END]) if len(each.string) < min_length else frozenset())
+        found += [(symbol in modelled.allowed(row)) == (symbol in first) for symbol in judged]
+    return sum(found) / len(found) if found else None
+
+
 def _padded(found: list[frozenset[str]], count: int) -> list[frozenset[str]]:
     return found + [frozenset()] * (count - len(found))
 
@@ -83,14 +103,34 @@ def _agreement(rows: Sequence[_Row]) -> Agreement:
     )
 
 
+def fitted_threshold(observations: Sequence[Observation], modelled: Modelled, extracted: Reader) -> float:
+    """Return the threshold at which model and extracted grammar allow the same symbols after most prefixes."""
+    names = _classes(modelled)
+    allowed, forbidden = list[float](), list[float]()
+    for each in observations:
+        for row, side in zip(np.exp(each.log_probabilities), _sides(each, modelled, extracted), strict=True):
+            follows = np.array([name in side for name in names])
+            allowed.append(row[follows].min(initial=1.0))
+            forbidden.append(row[~follows].max(initial=0.0))
+    return best_threshold(allowed, forbidden)
+
+
+def _classes(modelled: Modelled) -> list[str]:
+    return [END, *modelled.symbols[EOS_CLASS + CLASS_OFFSET + 1 :]]
+
+
+def _sides(each: Observation, modelled: Modelled, extracted: Reader) -> list[frozenset[str]]:
+    """Return what can follow each prefix of a string."""
+    string = [modelled.symbols[index] for index in each.ids[1:].tolist()]
+    return _padded(following(extracted, string), len(string) + 1)
+
+
 def forbidden_mass(observations: Sequence[Observation], modelled: Modelled, extracted: Reader) -> float:
     """Return the mean probability that a model gives to what the extracted grammar forbids, after all prefixes."""
     total, count = 0.0, 0
+    names = _classes(modelled)
     for each in observations:
-        string = [modelled.symbols[index] for index in each.ids[1:].tolist()]
-        sides = _padded(following(extracted, string), len(string) + 1)
-        names = [END, *modelled.symbols[EOS_CLASS + CLASS_OFFSET + 1 :]]
-        for row, side in zip(np.exp(each.log_probabilities), sides, strict=True):
+        for row, side in zip(np.exp(each.log_probabilities), _sides(each, modelled, extracted), strict=True):
             total += float(sum(p for name, p in zip(names, row, strict=True) if name not in side))
             count += 1
     return total / count

@@ -67,6 +67,7 @@ def extraction_to_json(run: TrainedRun, extraction: Extraction) -> dict[str, Any
     minimal, threshold = extraction.minimal, extraction.threshold
     return {
         "verdict": extraction.verdict.kind,
+        "algorithm": extraction.algorithm,
         "reasons": list(extraction.verdict.reasons),
         "threshold": {**asdict(threshold), "separates": threshold.separates},
         "letters": {

@@ -16,6 +16,10 @@ VERDICTS = {
     "other language": "An automaton of another language",
     "no automaton agrees": "No automaton agrees",
 }
+ALGORITHMS = {
+    "transitions": "transitions of the best run of each prefix, which is what the model read there",
+    "visibly pushdown": "learned from the model's answers, with the pushes and pops of its stack as calls and returns",
+}
 
 
 def share(proportion: Proportion | None) -> str:
@@ -46,10 +50,13 @@ def _field(agreement: Agreement | None, field: str) -> str:
 def causal_rows(extraction: Extraction) -> list[tuple[str, str]]:
     """Return the cross-entropies of the causal check."""
     causal = extraction.causal
+    model, extracted = f"{causal.model:.4f}", f"{causal.extracted:.4f} ({causal.difference:+.4f})"
+    if extraction.algorithm == "visibly pushdown":
+        return [("the model", model), ("mean weights of each step of the automaton", extracted)]
     return [
-        ("the model", f"{causal.model:.4f}"),
+        ("the model", model),
         ("mean weights of each letter", f"{causal.letters:.4f} ({causal.letters - causal.model:+.4f})"),
-        ("the extracted transitions alone", f"{causal.extracted:.4f} ({causal.difference:+.4f})"),
+        ("the extracted transitions alone", extracted),
     ]
 
 
@@ -103,7 +110,7 @@ def _facts(run: TrainedRun, extraction: Extraction) -> list[tuple[str, str]]:
     )
     letters = ", ".join(f"{symbols[symbol]} {len(of)}" for symbol, of in extraction.letters.of_symbol.items())
     return [
-        ("runs", "the best run of each prefix, which is what the model read there"),
+        ("algorithm", ALGORITHMS[extraction.algorithm]),
         ("strings", f"{extraction.num_strings[0]} sampled, {extraction.num_strings[1]} short"),
         ("threshold", f"{threshold.value:.2e}; a gap of a factor of {threshold.factor:.1f} {separates}"),
         ("letters of each symbol", letters),

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
@@ -11,15 +12,18 @@ from structattn.extraction.agreement import (
     Modelled,
     agreement_on_prefixes,
     agreement_on_strings,
+    fitted_threshold,
     forbidden_mass,
+    sides_with_extracted,
 )
 from structattn.extraction.automaton import PushdownAutomaton
 from structattn.extraction.comparison import Comparison, PrefixPair, compare, prefix_pairs
 from structattn.extraction.configurations import Simulator
+from structattn.extraction.learned import learned_automata
 from structattn.extraction.letters import Letters, ambiguous_share
 from structattn.extraction.minimization import Minimal, minimized
-from structattn.extraction.next_symbols import Recognizer
-from structattn.extraction.observations import observe
+from structattn.extraction.next_symbols import Recognizer, contains
+from structattn.extraction.observations import String, observe
 from structattn.extraction.reading import (
     MIN_COUNT,
     SHORT_PREFIXES,
@@ -32,14 +36,20 @@ from structattn.extraction.reading import (
     validation_strings,
 )
 from structattn.extraction.stacks import Observation, stack_reader
-from structattn.extraction.threshold import THRESHOLDS, Threshold, find_threshold
+from structattn.extraction.threshold import Threshold, find_threshold
 from structattn.extraction.to_grammar import EmptyLanguageError, TooManyRulesError
 from structattn.extraction.transitions import automaton_of
-from structattn.extraction.verdict import Verdict, verdict_of
+from structattn.extraction.verdict import MIN_AGREEMENT, Verdict, verdict_of
 from structattn.loading.trained_run import TrainedRun
 from structattn.tasks.formal_languages.context_free import ContextFreeLanguage
 from structattn.tasks.formal_languages.grammar import Grammar
 from structattn.tasks.formal_languages.language_files.language_file import prepared_language
+
+MAX_ROUNDS = 3
+"""In which strings that the automaton lacks are read."""
+MAX_COUNTEREXAMPLES = 50
+"""In each round."""
+Algorithm = Literal["transitions", "visibly pushdown"]
 
 
 @dataclass(frozen=True)
@@ -68,6 +78,8 @@ class Extraction:
     """What was extracted from a run, and how far it agrees.
 
     Args:
+        algorithm: the automaton is of the transitions of best runs of prefixes, or a visibly pushdown one that was
+            learned from the model's answers.
         verdict: the conclusion.
         threshold: between the symbols that can follow and those that cannot.
         letters: kinds of steps.
@@ -82,6 +94,7 @@ class Extraction:
         comparison: of the extracted (first) with the true grammar (second), exhaustively; None if that is unknown.
     """
 
+    algorithm: Algorithm
     verdict: Verdict
     threshold: Threshold
     letters: Letters
@@ -95,9 +108,16 @@ class Extraction:
     forbidden_mass: float | None
     comparison: Comparison | None
 
+    @property
+    def agreement(self) -> float:
+        """Of automaton and model, the share of validation prefixes; -1 without an automaton."""
+        return -1.0 if self.trained is None else self.trained.extracted_model.value
+
 
 def extract(run: TrainedRun, settings: ExtractionSettings = ExtractionSettings()) -> Extraction:
     """Extract the automaton of a run's stack, and compare it with the model and with the language of its data.
+
+    First that of the best runs of prefixes. If it does not agree with the model, visibly pushdown automata are learned.
 
     Args:
         run: a language model of a formal language with one nondeterministic or superposition stack.
@@ -116,30 +136,57 @@ def extract(run: TrainedRun, settings: ExtractionSettings = ExtractionSettings()
     if settings.threshold is not None:
         threshold = replace(threshold, value=settings.threshold)
     modelled = Modelled(run.prepared.vocabulary.symbols, math.log(threshold.value))
-    subject = Subject(run, reader, valid, observed)
+    judge = _Judge(Subject(run, reader, valid, observed), settings, threshold, modelled, true_grammar(run))
     strings = Strings(
-        sampled=sampled_strings(subject, modelled, settings.strings, settings.seed),
-        short=short_strings(subject, modelled, settings.short_length) if threshold.separates else [],
+        sampled=sampled_strings(judge.subject, modelled, settings.strings, settings.seed, with_runs=True),
+        short=short_strings(judge.subject, modelled, settings.short_length) if threshold.separates else [],
         least=1 if threshold.separates else MIN_COUNT,
     )
-    reading = best_reading(subject, strings)
-    automaton = automaton_of(reading.evidence, reading.letters, modelled.symbols)
-    minimal, truth = _minimal(automaton), true_grammar(run)
-    extraction = Extraction(
-        verdict=verdict_of(reading.causal.checks(threshold), None, None, has_truth=truth is not None),
-        threshold=threshold,
-        letters=reading.letters,
-        ambiguous=ambiguous_share(reading.letters, observed),
-        num_strings=(len(strings.sampled), len(strings.short)),
-        automaton=automaton,
-        minimal=minimal,
-        causal=reading.causal,
-        trained=None,
-        short=None,
-        forbidden_mass=None,
-        comparison=None,
-    )
-    return extraction if minimal is None else _compared(subject, extraction, minimal, modelled, truth, settings)
+    first = _of_transitions(judge, strings)
+    if first.verdict.kind != "no automaton agrees":
+        return first
+    for learned in learned_automata(judge.subject, strings.sampled, modelled, settings.seed):
+        automaton = learned.automaton.automaton(first.automaton.alphabet, learned.first)
+        found = judge.extraction("visibly pushdown", learned.calls.letters, strings, automaton, learned.causal)
+        if found.verdict.kind != "no automaton agrees":
+            return found
+    return first
+
+
+def _of_transitions(judge: "_Judge", strings: Strings) -> Extraction:
+    """Extract from the best runs of prefixes; of strings that the model has and the automaton lacks, too."""
+    best: Extraction | None = None
+    subject, modelled, settings = judge.subject, judge.modelled, judge.settings
+    others: list[Observation] | None = None
+    for _ in range(MAX_ROUNDS):
+        reading = best_reading(subject, strings)
+        automaton = automaton_of(reading.evidence, reading.letters, modelled.symbols)
+        found = judge.extraction("transitions", reading.letters, strings, automaton, reading.causal)
+        if best is not None and found.agreement < best.agreement:
+            break
+        best = found
+        if found.minimal is None:
+            break
+        if others is None:
+            others = sampled_strings(subject, modelled, settings.strings, settings.seed + 1)
+            others += short_strings(subject, modelled, settings.short_length, with_runs=False)
+        lacking = _lacking(found.minimal, others, modelled)
+        if not lacking:
+            break
+        more = observe(
+            subject.run, subject.reader, lacking[:MAX_COUNTEREXAMPLES], with_runs=True, what="counterexamples"
+        )
+        strings = replace(strings, sampled=[*strings.sampled, *more])
+    assert best is not None
+    return best
+
+
+def _lacking(minimal: Minimal, observations: Sequence[Observation], modelled: Modelled) -> list[String]:
+    """Return the strings that an automaton lacks, the shortest first."""
+    reader = Simulator(minimal.automaton)
+    strings = (each.ids[1:] for each in observations)
+    lacking = [each for each in strings if not contains(reader, [modelled.symbols[index] for index in each.tolist()])]
+    return sorted({tuple(each.tolist()): each for each in lacking}.values(), key=len)
 
 
 def true_grammar(run: TrainedRun) -> Grammar | None:
@@ -148,56 +195,82 @@ def true_grammar(run: TrainedRun) -> Grammar | None:
     return language.grammar if isinstance(language, ContextFreeLanguage) else None
 
 
-def _minimal(automaton: PushdownAutomaton) -> Minimal | None:
-    try:
-        return minimized(automaton)
-    except (EmptyLanguageError, TooManyRulesError):
-        return None
+@dataclass(frozen=True)
+class _Judge:
+    """Compares automata with a model and with the language of its data."""
 
+    subject: Subject
+    settings: ExtractionSettings
+    threshold: Threshold
+    modelled: Modelled
+    truth: Grammar | None
 
-def _compared(
-    subject: Subject,
-    extraction: Extraction,
-    minimal: Minimal,
-    modelled: Modelled,
-    truth: Grammar | None,
-    settings: ExtractionSettings,
-) -> Extraction:
-    extracted, true = Simulator(minimal.automaton), None if truth is None else Recognizer(truth)
-    observed, threshold = subject.observed, extraction.threshold
-    if settings.threshold is None and not threshold.separates:
-        threshold, modelled = _agreeing(observed, modelled, extracted, threshold)
-    trained = agreement_on_strings(observed, modelled, extracted, true)
-    mass = forbidden_mass(observed, modelled, extracted)
-    comparison = short = None
-    if truth is not None and true is not None:
-        comparison = compare(extracted, true, truth.alphabet, settings.max_length)
-        pairs = [
-            each
-            for layer in prefix_pairs(extracted, true, truth.alphabet, settings.max_length, SHORT_PREFIXES)
-            for each in layer
-        ]
-        short = agreement_on_prefixes(pairs, _after(subject, pairs, modelled), modelled)
-    checks = extraction.causal.checks(threshold)
-    return replace(
-        extraction,
-        threshold=threshold,
-        verdict=verdict_of(checks, trained.extracted_model.value, comparison, has_truth=truth is not None),
-        trained=trained,
-        short=short,
-        forbidden_mass=mass,
-        comparison=comparison,
-    )
+    def extraction(
+        self,
+        algorithm: Algorithm,
+        letters: Letters,
+        strings: Strings,
+        automaton: PushdownAutomaton,
+        causal: CausalCheck,
+    ) -> Extraction:
+        """Minimize an automaton, and conclude how far it agrees."""
+        found = Extraction(
+            algorithm=algorithm,
+            verdict=verdict_of(causal.checks(self.threshold), None, None, has_truth=self.truth is not None),
+            threshold=self.threshold,
+            letters=letters,
+            ambiguous=ambiguous_share(letters, self.subject.observed),
+            num_strings=(len(strings.sampled), len(strings.short)),
+            automaton=automaton,
+            minimal=None,
+            causal=causal,
+            trained=None,
+            short=None,
+            forbidden_mass=None,
+            comparison=None,
+        )
+        try:
+            return self._compared(replace(found, minimal=minimized(automaton)))
+        except (EmptyLanguageError, TooManyRulesError):
+            return found
 
-
-def _agreeing(
-    observed: Sequence[Observation], modelled: Modelled, extracted: Simulator, threshold: Threshold
-) -> tuple[Threshold, Modelled]:
-    """Return the threshold, of some that no gap rules out, at which model and extracted grammar agree most."""
-    candidates = [Modelled(modelled.symbols, math.log(value)) for value in THRESHOLDS]
-    shares = [agreement_on_strings(observed, each, extracted, None).extracted_model.value for each in candidates]
-    best = int(np.argmax(shares))
-    return replace(threshold, value=float(THRESHOLDS[best])), candidates[best]
+    def _compared(self, extraction: Extraction) -> Extraction:
+        assert extraction.minimal is not None
+        observed, threshold, modelled = self.subject.observed, self.threshold, self.modelled
+        extracted, true = (
+            Simulator(extraction.minimal.automaton),
+            None if self.truth is None else Recognizer(self.truth),
+        )
+        if self.settings.threshold is None and not threshold.separates:
+            threshold = replace(threshold, value=fitted_threshold(observed, modelled, extracted))
+            modelled = Modelled(modelled.symbols, math.log(threshold.value))
+        trained = agreement_on_strings(observed, modelled, extracted, true)
+        if extraction.algorithm == "visibly pushdown" and trained.extracted_model.value < MIN_AGREEMENT:
+            return extraction  # one of several, which is not reported
+        comparison = short = sides = None
+        if self.truth is not None and true is not None:
+            alphabet, length = self.truth.alphabet, self.settings.max_length
+            comparison = compare(extracted, true, alphabet, length)
+            layers = prefix_pairs(extracted, true, alphabet, length, SHORT_PREFIXES)
+            pairs = [each for layer in layers for each in layer]
+            after = _after(self.subject, pairs, modelled)
+            short = agreement_on_prefixes(pairs, after, modelled)
+            sides = sides_with_extracted(pairs, after, modelled, min(map(len, self.subject.valid)))
+        return replace(
+            extraction,
+            threshold=threshold,
+            verdict=verdict_of(
+                extraction.causal.checks(threshold),
+                trained.extracted_model.value,
+                comparison,
+                sides,
+                has_truth=self.truth is not None,
+            ),
+            trained=trained,
+            short=short,
+            forbidden_mass=forbidden_mass(observed, modelled, extracted),
+            comparison=comparison,
+        )
 
 
 def _after(subject: Subject, pairs: Sequence[PrefixPair], modelled: Modelled) -> list[np.ndarray]:

@@ -150,7 +150,9 @@ def _number_of_strings(strings: Sequence[String]) -> int:
     return int(min(1000, max(100, SAMPLED_SYMBOLS / max(1.0, symbols))))
 
 
-def sampled_strings(subject: Subject, modelled: Modelled, count: int | None, seed: int) -> list[Observation]:
+def sampled_strings(
+    subject: Subject, modelled: Modelled, count: int | None, seed: int, *, with_runs: bool = False
+) -> list[Observation]:
     """Sample strings and return those whose symbols and ends all have probabilities above the threshold.
 
     Args:
@@ -158,9 +160,10 @@ def sampled_strings(subject: Subject, modelled: Modelled, count: int | None, see
         modelled: the threshold.
         count: the number of samples; None: as many as have 10,000 symbols, from 100 to 1,000.
         seed: of the samples.
+        with_runs: whether to find the best runs of their prefixes.
     """
     samples = _samples(subject.run, count or _number_of_strings(subject.valid), seed)
-    observations = observe(subject.run, subject.reader, samples, with_runs=True, what="samples")
+    observations = observe(subject.run, subject.reader, samples, with_runs=with_runs, what="samples")
     return [each for each in observations if _lowest(each) > modelled.log_threshold]
 
 
@@ -179,7 +182,9 @@ def _lowest(observation: Observation) -> float:
     return float(np.take_along_axis(observation.log_probabilities, classes[:, None], 1).min())
 
 
-def short_strings(subject: Subject, modelled: Modelled, max_length: int) -> list[Observation]:
+def short_strings(
+    subject: Subject, modelled: Modelled, max_length: int, *, with_runs: bool = True
+) -> list[Observation]:
     """Return all strings of the model of at most ``max_length`` symbols, or shorter ones where prefixes are many."""
     run, reader = subject.run, subject.reader
     alphabet = range(FIRST_SYMBOL, len(modelled.symbols))
@@ -198,7 +203,7 @@ def short_strings(subject: Subject, modelled: Modelled, max_length: int) -> list
                 np.append(string, symbol) for symbol in alphabet if row[symbol - id_of(0)] > modelled.log_threshold
             ]
         layer = longer
-    return observe(run, reader, found, with_runs=True, what="short strings")
+    return observe(run, reader, found, with_runs=with_runs, what="short strings")
 
 
 def _evidence(letters: Letters, observations: Sequence[Observation], count: int) -> Evidence:

@@ -12,8 +12,6 @@ MIN_FACTOR = 5.0
 """Of a gap that separates."""
 FALLBACK = 0.01
 """Of probabilities of sampled symbols, where no gap separates."""
-THRESHOLDS = tuple(float(value) for value in np.geomspace(0.001, 0.1, 9))
-"""Those that are tried, where no gap separates, for the one at which model and automaton agree most."""
 
 
 @dataclass(frozen=True)
@@ -50,3 +48,20 @@ def find_threshold(observations: Sequence[Observation]) -> Threshold:
     factor = float(np.exp(high - low))
     value = float(np.exp((low + high) / 2)) if factor >= MIN_FACTOR else FALLBACK
     return Threshold(value, factor, float(np.exp(low)), float(np.exp(high)))
+
+
+def best_threshold(allowed: Sequence[float], forbidden: Sequence[float]) -> float:
+    """Return the threshold between ``LOW`` and ``HIGH`` that separates most of pairs of probabilities.
+
+    Args:
+        allowed: the lowest probability of what can follow each prefix.
+        forbidden: the highest one of what cannot.
+    """
+    pairs = np.log(np.clip([allowed, forbidden], LOW, HIGH))
+    low, high = pairs[1][pairs[1] < pairs[0]], pairs[0][pairs[1] < pairs[0]]
+    if not len(low):
+        return FALLBACK
+    edges = np.unique([*low, *high])
+    counts = np.searchsorted(np.sort(low), edges[:-1], "right") - np.searchsorted(np.sort(high), edges[:-1], "right")
+    best = int(counts.argmax())
+    return float(np.exp((edges[best] + edges[best + 1]) / 2))

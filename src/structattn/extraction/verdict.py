@@ -31,6 +31,10 @@ MIN_AGREEMENT = 0.98
 """Of extracted grammar and model, after the prefixes of validation strings."""
 
 
+MIN_SIDES = 0.5
+"""Of what just one of extracted and true grammar allows, the share on which the model sides with the extracted one."""
+
+
 @dataclass(frozen=True)
 class Verdict:
     """The conclusion.
@@ -45,7 +49,14 @@ class Verdict:
     reasons: tuple[str, ...]
 
 
-def verdict_of(checks: Checks, agreement: float | None, comparison: Comparison | None, *, has_truth: bool) -> Verdict:
+def verdict_of(
+    checks: Checks,
+    agreement: float | None,
+    comparison: Comparison | None,
+    sides: float | None = None,
+    *,
+    has_truth: bool,
+) -> Verdict:
     """Return the verdict.
 
     Args:
@@ -53,6 +64,7 @@ def verdict_of(checks: Checks, agreement: float | None, comparison: Comparison |
         agreement: the share of validation prefixes after which model and extracted grammar allow the same symbols;
             None if there is no grammar.
         comparison: of the extracted with the true grammar.
+        sides: where they differ, the share of cases in which the model sides with the extracted one.
         has_truth: whether the true grammar is known.
     """
     if reasons := _reasons(checks, agreement):
@@ -61,6 +73,9 @@ def verdict_of(checks: Checks, agreement: float | None, comparison: Comparison |
         return Verdict("other language", ("agrees with the model; the grammar of the data is unknown",))
     if comparison.is_equal:
         return Verdict("exact", (f"up to length {comparison.max_length}",))
+    if sides is not None and sides < MIN_SIDES:
+        with_language = f"the model sides with the language in {1 - sides:.0%} of what differs: {described(comparison)}"
+        return Verdict("no automaton agrees", (with_language,))
     return Verdict("other language", (f"agrees with the model, not with the language: {described(comparison)}",))
 
 
