@@ -2,7 +2,8 @@
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
@@ -127,13 +128,28 @@ def draw_curves(found: Sequence[Curve], score: str, longest: int) -> Figure:
     return figure
 
 
+@contextmanager
+def drawing_style(stem: str) -> Iterator[None]:
+    """Draw with the style of all figures, and a font that is the same on every machine."""
+    with figure_style(stem):
+        mpl.rcParams["font.sans-serif"] = ["DejaVu Sans"]
+        yield
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a figure as SVG without a date."""
+    drawing = StringIO()
+    figure.savefig(drawing, format="svg", metadata={"Date": None})
+    shortened = re.sub(r"([.][0-9]{2})[0-9]+", r"\1", drawing.getvalue())  # hundredths of a point are enough
+    path.write_text(shortened, encoding="utf-8")
+
+
 def write_figures(table: Table, rows: Sequence[Row], folder: Path, stem: str) -> list[tuple[str, str]]:
     """Write the figures of a table as SVG; return their names and captions."""
     drawn = []
     title = table.name[0].upper() + table.name[1:]
     names = dict.fromkeys(row.finding.results for row in rows if row.finding.results)
-    with figure_style(stem):
-        mpl.rcParams["font.sans-serif"] = ["DejaVu Sans"]  # the same on every machine
+    with drawing_style(stem):
         if found := pairs(rows):
             caption = (
                 f"{table.name}, {table.about}: published (hollow) and ours, with 95 % intervals where there are seeds."
@@ -145,8 +161,5 @@ def write_figures(table: Table, rows: Sequence[Row], folder: Path, stem: str) ->
                 caption = f"{title} by length: the selected trials of {name}."
                 drawn.append((f"{stem}-{Path(name).name}-by-length.svg", caption, draw_curves(lines, score, longest)))
         for file, _, figure in drawn:
-            drawing = StringIO()
-            figure.savefig(drawing, format="svg", metadata={"Date": None})
-            shortened = re.sub(r"([.][0-9]{2})[0-9]+", r"\1", drawing.getvalue())  # hundredths of a point are enough
-            (folder / file).write_text(shortened, encoding="utf-8")
+            save(figure, folder / file)
     return [(file, caption) for file, caption, _ in drawn]

@@ -8,13 +8,16 @@ import re
 from collections import Counter
 from pathlib import Path
 
+from arena import arena_page
 from figures import write_figures
 from findings import AGREES, DISAGREES, VERDICTS, Finding, Number, Paper, Row, Table, judged, papers
 from sections import section, table
-from stored import HERE
+from stored import HERE, stored
 
 DOCS = HERE.parent / "docs"
 PAGES = DOCS / "results"
+ARENA = "arena"
+"""The name of the page of the arena, and of the tables of findings that its runs decide."""
 OURS = ["finding_the_stack/marked_reversal", "finding_the_stack/three_languages", "finding_the_stack/restarts"]
 OURS += ["finding_the_stack/hardest_cfl"]
 HEAD = ["table", "finding", "verdict", "published", "ours", "ours, longer", "difference (95 %)", "because"]
@@ -145,6 +148,18 @@ def paper_page(paper: Paper, figures: dict[str, list[tuple[str, str]]]) -> str:
     return "".join(parts) + "\n".join(map(section, paper.sections))
 
 
+def arena_findings(found: Verdicts, folder: Path) -> str:
+    """Return the page of the arena, with the findings of all papers that its runs decide."""
+    rows = [
+        line("" if place else paper.paper, row)
+        for paper in papers()
+        for each in paper.tables
+        if ARENA in (paper.page, each.name)
+        for place, row in enumerate(found[paper.paper][each.name])
+    ]
+    return arena_page(stored("arena/small"), table(HEAD, rows), folder)
+
+
 def stem(paper: Paper, each: Table) -> str:
     """Return the name of the figures of a table."""
     return f"{paper.page}-{'-'.join(re.findall('[a-z0-9]+', each.name.lower()))}"
@@ -159,7 +174,8 @@ def pages(folder: Path) -> dict[Path, str]:
             each.name: write_figures(each, found[paper.paper][each.name], folder, stem(paper, each))
             for each in paper.tables
         }
-        texts[PAGES / f"{paper.page}.md"] = paper_page(paper, figures)
+        page = arena_findings(found, folder) if paper.page == ARENA else paper_page(paper, figures)
+        texts[PAGES / f"{paper.page}.md"] = page
     ours = PAPER.format(paper="finding the stack, a question of ours") + "\n".join(map(section, OURS))
     texts[PAGES / "finding_the_stack.md"] = ours
     return texts

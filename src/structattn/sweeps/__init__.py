@@ -6,6 +6,7 @@
 - ``SweepStatus``: the status of the jobs, passed to the progress callback.
 - ``read_sweep_results``, ``write_sweep_results``, ``SweepResults``, ``TableRow``: the results of a sweep;
   to write them, the extra ``plot`` is needed.
+- ``add_run``, ``AddedRun``: a run that was trained elsewhere, beside the trials.
 """
 
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 from structattn.support.imports import lazy_exports
 
 if TYPE_CHECKING:
+    from structattn.sweeps.added import AddedRun, add_run
     from structattn.sweeps.engines import ProcessPoolEngine, RayEngine, SlurmEngine
     from structattn.sweeps.report import write_sweep_results
     from structattn.sweeps.results import SweepResults, read_sweep_results
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from structattn.sweeps.trials import Trial, make_trials
 
 __all__ = [
+    "AddedRun",
     "Engine",
     "ProcessPoolEngine",
     "RayEngine",
@@ -30,6 +33,7 @@ __all__ = [
     "SweepStatus",
     "TableRow",
     "Trial",
+    "add_run",
     "make_trials",
     "read_sweep_results",
     "run_sweep",
