@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from structattn.extraction.automaton import Configuration, PushdownAutomaton, Start, Transition
-from structattn.extraction.comparison import compare
+from structattn.extraction.comparison import compare, prefix_pairs
 from structattn.extraction.configurations import Simulator
 from structattn.extraction.minimization import minimized, simplified
 from structattn.extraction.next_symbols import END, Recognizer, contains, following
@@ -162,6 +162,15 @@ def test_comparison_finds_the_shortest_counterexample():
 
 def test_comparison_ends_before_there_are_too_many_prefixes():
     dyck = Recognizer(GRAMMARS["dyck"]())
-    found = compare(dyck, dyck, ("(", ")", "[", "]"), 12, max_prefixes=500)
-    assert found.num_prefixes <= 500
-    assert found.max_length < 12
+    assert 6 <= compare(dyck, dyck, ("(", ")", "[", "]"), 12, max_prefixes=500).max_length < 12
+
+
+def test_comparison_counts_prefixes_that_are_continued_alike_without_following_each():
+    dyck, alphabet = Recognizer(GRAMMARS["dyck"]()), ("(", ")", "[", "]")
+    apart = [each for layer in prefix_pairs(dyck, dyck, alphabet, 7, 20_000) for each in layer]
+    assert compare(dyck, dyck, alphabet, 7).num_prefixes == len(apart)
+    rules = (rule("S", "{ I }", 1), rule("I", "S I", 1), rule("I", "n I", 1), rule("I", "", 1))
+    lists = Recognizer(Grammar("S", ("{", "}", "n"), normalized(rules)))
+    found = compare(lists, lists, ("{", "}", "n"), 30, max_prefixes=2_000)
+    assert found.max_length == 30
+    assert found.num_prefixes > 10**6

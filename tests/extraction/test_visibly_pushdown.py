@@ -6,16 +6,25 @@ import numpy as np
 import pytest
 
 from structattn.attention import SuperpositionStackAttention
+from structattn.extraction.agreement import Modelled
 from structattn.extraction.calls import candidates
 from structattn.extraction.comparison import compare, prefix_pairs
 from structattn.extraction.configurations import Simulator
+from structattn.extraction.learned import learned_automata
 from structattn.extraction.letters import find_letters
 from structattn.extraction.minimization import minimized
 from structattn.extraction.next_symbols import END, Recognizer, contains
-from structattn.extraction.stacks import Observation, Step, SuperpositionReader
+from structattn.extraction.observations import observe
+from structattn.extraction.reading import Subject, sampled_strings, validation_strings
+from structattn.extraction.stacks import Observation, Step, SuperpositionReader, stack_reader
+from structattn.extraction.threshold import find_threshold
 from structattn.extraction.visibly_pushdown import Letter, NotVisiblyPushdownError, State, learn, matched
+from structattn.loading.runs import open_run
+from structattn.settings.run import resolve_settings
 from structattn.tasks.formal_languages.grammar import Grammar, normalized, rule
+from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
 from structattn.tasks.formal_languages.registry import GRAMMARS
+from structattn.training.run_training import train
 
 CALL, RETURN, INTERNAL = "call", "return", "internal"
 BOS = Letter("<bos>", CALL)
@@ -131,3 +140,29 @@ def test_calls_and_returns_are_the_actions_of_best_runs_where_they_match():
     (calls,) = candidates(letters, strings, symbols)
     assert calls.word(strings[1]) == (*[Letter("a", CALL)] * 2, *[Letter("b", RETURN)] * 2)
     assert not list(candidates(letters, [observed([1, 3, 3, 4])] * 4, symbols))
+
+
+@pytest.mark.slow
+def test_automaton_of_a_trained_stack_is_learned_and_explains_its_weights(tmp_path):
+    sizes = FormalLanguageSizes(10_000, 200, 2, (2, 40), (2, 40))
+    (tmp_path / "either.cfg").write_text(
+        "S -> B [0.5] | C [0.5]\nB -> a B b [0.95] | a b [0.05]\nC -> a C c [0.95] | a c [0.05]\n"
+    )
+    prepare_formal_language(tmp_path / "data", str(tmp_path / "either.cfg"), sizes=sizes)
+    model = {"d_model": 32, "d_ff": 64, "num_heads": 4, "embedding_init": "normal", "layers": "1.superposition-16.1"}
+    training = {"batches": {"kind": "sequences", "batch_size": 10}, "optimizer": {"learning_rate": 0.003}}
+    tree = {"task": "formal_language", "data": str(tmp_path / "data"), "model": model}
+    settings = resolve_settings(
+        {**tree, "training": {**training, "max_updates": 1500, "num_threads": 1}}, source="test"
+    )
+    train(settings, tmp_path / "run")
+    run = open_run(tmp_path / "run")
+    reader, valid = stack_reader(run), validation_strings(run)
+    observed = observe(run, reader, valid)
+    modelled = Modelled(run.prepared.vocabulary.symbols, np.log(find_threshold(observed).value))
+    subject = Subject(run, reader, valid, observed)
+    sampled = sampled_strings(subject, modelled, 200, 0, with_runs=True)
+    learned = next(learned_automata(subject, sampled, modelled, 0))
+    automaton = minimized(learned.automaton.automaton(EITHER.alphabet, learned.first)).automaton
+    assert compare(Simulator(automaton), Recognizer(EITHER), EITHER.alphabet, 12).is_equal
+    assert learned.causal.difference < 0.01

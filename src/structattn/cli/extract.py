@@ -32,8 +32,8 @@ def extract(
         ),
     ] = None,
     max_length: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Compare languages on all strings of up to N symbols.")
-    ] = 12,
+        int, typer.Option(min=1, metavar="N", help="Compare languages on all strings of up to N symbols, or fewer.")
+    ] = 40,
     seed: Annotated[int, typer.Option(min=0, max=MAX_INTEGER, help="Random seed of the samples.")] = 0,
     json: Json = False,
 ) -> None:

@@ -1,7 +1,7 @@
 """Compare two languages on all of their prefixes up to a length."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from structattn.extraction.next_symbols import END, Reader, ViablePrefix
 
@@ -51,11 +51,15 @@ class Comparison:
 
 @dataclass(frozen=True)
 class PrefixPair:
-    """A prefix in two languages; None where it begins no string."""
+    """A prefix in two languages; None where it begins no string.
+
+    ``count`` is the number of prefixes of its length that it stands for.
+    """
 
     string: String
     first: ViablePrefix | None
     second: ViablePrefix | None
+    count: int = 1
 
     @property
     def sides(self) -> tuple[frozenset[str] | None, frozenset[str] | None]:
@@ -67,15 +71,16 @@ class PrefixPair:
         for symbol in alphabet:
             first, second = (None if each is None else each.extended(symbol) for each in (self.first, self.second))
             if first is not None or second is not None:
-                yield PrefixPair((*self.string, symbol), first, second)
+                yield PrefixPair((*self.string, symbol), first, second, self.count)
 
 
 def prefix_pairs(
-    first: Reader, second: Reader, alphabet: Sequence[str], max_length: int, max_prefixes: int
+    first: Reader, second: Reader, alphabet: Sequence[str], max_length: int, max_prefixes: int, *, joins: bool = False
 ) -> Iterator[list[PrefixPair]]:
     """Yield the prefixes of strings of either language, those of each length from 0 on together.
 
-    Ends at ``max_length``, or before the lengths at which there are more than ``max_prefixes`` in all.
+    Ends at ``max_length``, or before the lengths at which there are more than ``max_prefixes`` in all. ``joins``: of
+    prefixes that both readers continue alike, the first stands for all.
     """
     layer, total = [PrefixPair((), first.start, second.start)], 1
     for length in range(max_length + 1):
@@ -85,9 +90,20 @@ def prefix_pairs(
         longer: list[PrefixPair] = []
         for each in layer:
             longer += each.longer(alphabet)
-            if total + len(longer) > max_prefixes:
+            if total + len(longer) > max_prefixes and not joins:
                 return
+        longer = _joined(longer) if joins else longer
+        if total + len(longer) > max_prefixes:
+            return
         layer, total = longer, total + len(longer)
+
+
+def _joined(pairs: Sequence[PrefixPair]) -> list[PrefixPair]:
+    found: dict[tuple[int, int], PrefixPair] = {}
+    for each in pairs:
+        key = id(each.first), id(each.second)
+        found[key] = replace(found[key], count=found[key].count + each.count) if key in found else each
+    return list(found.values())
 
 
 def compare(
@@ -106,7 +122,7 @@ def compare(
         second: the other.
         alphabet: the symbols of both.
         max_length: of the prefixes.
-        max_prefixes: a lower maximal length is taken where there are more.
+        max_prefixes: a lower maximal length is taken where there are more that are not continued alike.
         stops: whether to stop at the first difference, for the answer whether there is one.
 
     Cost: that of Earley's algorithm for each prefix, some tenths of a millisecond for small grammars.
@@ -114,12 +130,12 @@ def compare(
     reached, count, equal = 0, 0, 0
     difference: Difference | None = None
     counterexample: tuple[String, bool] | None = None
-    for layer in prefix_pairs(first, second, alphabet, max_length, max_prefixes):
+    for layer in prefix_pairs(first, second, alphabet, max_length, max_prefixes, joins=True):
         for each in layer:
-            count += 1
+            count += each.count
             left, right = each.sides
             if left == right:
-                equal += 1
+                equal += each.count
                 continue
             difference = difference or Difference(each.string, left, right)
             ends = END in (left or ()), END in (right or ())

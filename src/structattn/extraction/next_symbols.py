@@ -1,6 +1,6 @@
 """The symbols that can follow a prefix in the strings of a grammar, by Earley's algorithm (1970), prefix by prefix."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Protocol
 
@@ -9,7 +9,7 @@ from structattn.tasks.formal_languages.grammar import Grammar, deriving
 
 END = ""
 """The end of a string, among the symbols that can follow."""
-Item = tuple[int, int, int]  # rule, number of its symbols that were read, position at which it began
+Item = tuple[int, int, "Prefix | None"]  # rule, number of its symbols that were read, where it began; None: here
 Waiting = dict[str, list[Item]]  # next symbol -> the items that wait for it
 
 
@@ -50,67 +50,86 @@ class Recognizer:
         for index, each in enumerate(rules):
             self._rules_of.setdefault(each.left, []).append(index)
         self._empty = deriving(rules)
-
-    @property
-    def start(self) -> "Prefix":
-        """The empty prefix."""
-        return Prefix(self, (), self._closure([(len(self._rights) - 1, 0, 0)], ()))
+        self._prefixes: dict[frozenset[Item | str], Prefix] = {}
+        self.start = self._prefix([(len(self._rights) - 1, 0, None)])
 
     def is_terminal(self, symbol: str) -> bool:
         """Return whether a symbol has no rules."""
         return symbol not in self._rules_of
 
-    def extended(self, before: Sequence[Waiting], items: Iterable[Item]) -> Waiting:
-        """Return what waits after the items whose next symbol was read."""
-        return self._closure([(rule, done + 1, origin) for rule, done, origin in items], before)
+    def after(self, prefix: "Prefix", symbol: str) -> "Prefix":
+        """Return the prefix after one and a symbol that can follow it."""
+        waiting = prefix.waiting[symbol]
+        return self._prefix([new for item in waiting for new in self._advanced(item, prefix)])
 
-    def _closure(self, kernel: Iterable[Item], before: Sequence[Waiting]) -> Waiting:
-        position, waiting = len(before), Waiting()
-        pending = list(kernel)
-        items = set(pending)
+    def _advanced(self, item: Item, position: "Prefix") -> list[Item]:
+        """Return an item after its next symbol, or, if only its own left-hand side is left, what waits for that.
+
+        So right recursion leaves no chain of items, and prefixes that differ only by one are the same object.
+        """
+        rule, done, origin = item[0], item[1] + 1, item[2] or position
+        left = self._lefts[rule]
+        if self._rights[rule][done:] == (left,):
+            return [(each, read, began or origin) for each, read, began in origin.waiting[left]]
+        return [(rule, done, origin)]
+
+    def _prefix(self, kernel: Sequence[Item]) -> "Prefix":
+        """Return the prefix of these items: one object, whatever was read, where the same items wait for more."""
+        waiting = Waiting()
+        pending, items = list(kernel), set(kernel)
         while pending:
-            rule, done, origin = item = pending.pop()
-            right = self._rights[rule]
-            if done < len(right):
-                symbol = right[done]
-                predicted = symbol in waiting or symbol not in self._rules_of
-                waiting.setdefault(symbol, []).append(item)
-                new = [] if predicted else [(each, 0, position) for each in self._rules_of[symbol]]
-                if symbol in self._empty:
-                    new.append((rule, done + 1, origin))
-            elif origin == position:
-                continue  # it derived the empty string, which was skipped where it was predicted
-            else:
-                left = self._lefts[rule]
-                new = [(each, read + 1, began) for each, read, began in before[origin].get(left, ())]
-                if left == END:
-                    waiting[END] = []
-            for each in new:
-                if each not in items:
-                    items.add(each)
-                    pending.append(each)
-        if position == 0 and self._rights[-1][0] in self._empty:
+            item = pending.pop()
+            new = (
+                self._completed(item, waiting) if item[1] == len(self._rights[item[0]]) else self._waits(item, waiting)
+            )
+            pending += [each for each in new if each not in items]
+            items.update(new)
+        if self._rights[-1][0] in self._empty and not self._prefixes:
             waiting[END] = []
-        return waiting
+        waits = (each for each in items if each[2] is not None and each[1] < len(self._rights[each[0]]))
+        # what is predicted follows from the rest; only the start has nothing else
+        key = frozenset[Item | str](
+            [*waits, *(kernel if not self._prefixes else ()), *([END] if END in waiting else [])]
+        )
+        return self._prefixes.setdefault(key, Prefix(self, waiting))
+
+    def _completed(self, item: Item, waiting: Waiting) -> list[Item]:
+        rule, _, origin = item
+        if origin is None:
+            return []  # it derived the empty string, which was skipped where it was predicted
+        left = self._lefts[rule]
+        if left == END:
+            waiting[END] = []
+        return [new for each in origin.waiting.get(left, ()) for new in self._advanced(each, origin)]
+
+    def _waits(self, item: Item, waiting: Waiting) -> list[Item]:
+        rule, done, origin = item
+        symbol = self._rights[rule][done]
+        known = symbol in waiting or symbol not in self._rules_of
+        waiting.setdefault(symbol, []).append(item)
+        predicted: list[Item] = [] if known else [(each, 0, None) for each in self._rules_of[symbol]]
+        return predicted + ([(rule, done + 1, origin)] if symbol in self._empty else [])
 
 
 class Prefix:
-    """A prefix of at least one string of the language."""
+    """A prefix of at least one string of the language; those in which the same items wait are one object."""
 
-    def __init__(self, recognizer: Recognizer, before: tuple[Waiting, ...], waiting: Waiting) -> None:
-        self._recognizer, self._before, self._waiting = recognizer, before, waiting
+    def __init__(self, recognizer: Recognizer, waiting: Waiting) -> None:
+        self._recognizer, self.waiting = recognizer, waiting
+        self._after: dict[str, Prefix] = {}
 
     @cached_property
     def next_symbols(self) -> frozenset[str]:
         """The symbols that follow the prefix in some string, and ``END`` if it is a string itself."""
-        return frozenset(symbol for symbol in self._waiting if symbol == END or self._recognizer.is_terminal(symbol))
+        return frozenset(symbol for symbol in self.waiting if symbol == END or self._recognizer.is_terminal(symbol))
 
     def extended(self, symbol: str) -> "Prefix | None":
         """Return the prefix that is one symbol longer; None if it begins no string."""
         if symbol == END or symbol not in self.next_symbols:
             return None
-        before = (*self._before, self._waiting)
-        return Prefix(self._recognizer, before, self._recognizer.extended(before, self._waiting[symbol]))
+        if symbol not in self._after:
+            self._after[symbol] = self._recognizer.after(self, symbol)
+        return self._after[symbol]
 
 
 def following(reader: Reader, string: Sequence[str]) -> list[frozenset[str]]:

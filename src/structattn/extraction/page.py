@@ -105,9 +105,7 @@ def _agreement_note(extraction: Extraction) -> str:
 
 def _facts(run: TrainedRun, extraction: Extraction) -> list[tuple[str, str]]:
     threshold, symbols = extraction.threshold, run.prepared.vocabulary.symbols
-    separates = (
-        "separates" if threshold.separates else "does not separate: of several, where model and automaton agree most"
-    )
+    separates = "separates" if threshold.separates else "does not separate: chosen where model and automaton agree most"
     letters = ", ".join(f"{symbols[symbol]} {len(of)}" for symbol, of in extraction.letters.of_symbol.items())
     return [
         ("algorithm", ALGORITHMS[extraction.algorithm]),

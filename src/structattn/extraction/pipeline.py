@@ -26,6 +26,7 @@ from structattn.extraction.next_symbols import Recognizer, contains
 from structattn.extraction.observations import String, observe
 from structattn.extraction.reading import (
     MIN_COUNT,
+    SHORT_LENGTH,
     SHORT_PREFIXES,
     CausalCheck,
     Strings,
@@ -60,7 +61,7 @@ class ExtractionSettings:
         layer: of the stack, from 0; None: the only one.
         strings: the number of strings sampled from the model; None: as many as have 10,000 symbols, from 100 to 1,000.
         threshold: τ; None: found in the probabilities.
-        max_length: of the strings that are compared exhaustively.
+        max_length: of the strings that are compared exhaustively, if they are not too many.
         short_length: where the threshold separates, all strings of the model of at most this length are read, too.
         seed: of the samples.
     """
@@ -68,7 +69,7 @@ class ExtractionSettings:
     layer: int | None = None
     strings: int | None = None
     threshold: float | None = None
-    max_length: int = 12
+    max_length: int = 40
     short_length: int = 8
     seed: int = 0
 
@@ -251,7 +252,7 @@ class _Judge:
         if self.truth is not None and true is not None:
             alphabet, length = self.truth.alphabet, self.settings.max_length
             comparison = compare(extracted, true, alphabet, length)
-            layers = prefix_pairs(extracted, true, alphabet, length, SHORT_PREFIXES)
+            layers = prefix_pairs(extracted, true, alphabet, min(length, SHORT_LENGTH), SHORT_PREFIXES)
             pairs = [each for layer in layers for each in layer]
             after = _after(self.subject, pairs, modelled)
             short = agreement_on_prefixes(pairs, after, modelled)

@@ -24,7 +24,7 @@ VALIDATION = 150  # strings whose cross-entropy is compared
 SAMPLED_SYMBOLS = 10_000
 TEMPERATURE = 1.5
 MIN_COUNT = 2  # strings that must show a transition, where no threshold rejects wrong samples for certain
-SHORT_PREFIXES = 3_000  # that the model reads in one pass
+SHORT_LENGTH, SHORT_PREFIXES = 12, 3_000  # of prefixes that the model reads in one pass
 
 
 @dataclass(frozen=True)
