@@ -92,6 +92,14 @@ def test_an_empty_stack_reads_the_null_cell():
     torch.testing.assert_close(layer(x), expected)
 
 
+@torch.no_grad()
+def test_an_empty_stack_reads_the_null_cell_however_low_its_score_is():
+    layer = StackTransAttention(4, 2, 1, 3, read="before").eval()
+    layer.null.fill_(10.0)
+    layer.score.fill_(-10.0)  # its exponential beside that of an empty cell's score, 0, is 0
+    torch.testing.assert_close(layer(torch.ones(1, 1, 4))[0, 0], layer.output(layer.null))
+
+
 def test_interventions_know_where_the_actions_are():
     pushes = layer_of("released", heads=2).action_logits(SuperpositionAction.PUSH)
     assert pushes.tolist() == [True, False, False] * 2 + [False] * 6

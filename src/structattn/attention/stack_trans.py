@@ -207,11 +207,10 @@ class StackTransAttention(nn.Module):
             weights = torch.softmax(mask * (stack @ score).squeeze(-1), -1)
             return weights, torch.zeros_like(weights[..., 0])
         null = (self.null.to(cells.dtype) @ score[0]).expand(*stack.shape[:-2], 1)
-        scores = torch.cat([null, (stack @ score).squeeze(-1)], -1)
+        masks = torch.cat([torch.ones_like(null), mask], -1)
+        scores = torch.cat([null, (stack @ score).squeeze(-1)], -1).masked_fill(masks == 0, -torch.inf)
         # Masks are factors of the exponentials: a logarithm of 0 has no gradient.
-        weights = torch.exp(scores - scores.amax(-1, keepdim=True).detach()) * torch.cat(
-            [torch.ones_like(null), mask], -1
-        )
+        weights = torch.exp(scores - scores.amax(-1, keepdim=True).detach()) * masks
         weights = weights / weights.sum(-1, keepdim=True)
         return weights[..., 1:], weights[..., 0]
 

@@ -91,6 +91,16 @@ def test_no_decay_and_a_decay_to_nothing(decay):
         torch.testing.assert_close(result, definition, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.parametrize("reset", [-160.0, -1e5, -torch.inf])
+def test_small_decays_after_a_reset_keep_their_digits(reset):
+    parts = [part.detach() for part in inputs(40, decay=0.1, dtype=torch.float32)]
+    parts[-1][..., ::8] = reset
+    parts = [part.requires_grad_() for part in parts]
+    cotangent = torch.ones(2, 3, 40, 4)
+    for result, definition in zip(*(outcome(parts, cotangent, each) for each in ("chunked", "reference")), strict=True):
+        torch.testing.assert_close(result, definition, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("implementation", ["reference", "chunked"])
 def test_padding_has_no_influence_whatever_it_holds(implementation):
     parts, lengths = inputs(40), torch.tensor([40, 17])

@@ -330,6 +330,8 @@ def test_square_roots_in_double_precision_differ_from_88_bits_on():
     assert all(exact_root(x) == double_root(x) for x in range(4000))
     x = (1 << 45) ** 2 - 1
     assert (exact_root(x), double_root(x)) == ((1 << 45) - 1, 1 << 45)
+    beyond_doubles = (1 << 600) ** 2 + 1
+    assert double_root(beyond_doubles) == 1 << 600
     generator = numpy_generator(8)
     roots = {name: square_root(root) for name, root in (("exact", exact_root), ("double", double_root))}
     drawn = roots["double"].sample_each([400] * 20, generator)

@@ -23,6 +23,7 @@ class _Chunks(NamedTuple):
         query: q / sqrt(a) of each token.
         key: k of each row.
         cumulative: G of each row.
+        decay: e^(G_l - G_j) for each row l, and j up to l; else 0.
         value: the solve of diag(beta) V.
         erased: the solve of diag(beta e^G) K.
     """
@@ -30,6 +31,7 @@ class _Chunks(NamedTuple):
     query: Float[Tensor, "batch heads chunks tokens key"]
     key: Float[Tensor, "batch heads chunks rows key"]
     cumulative: Float[Tensor, "batch heads chunks rows"]
+    decay: Float[Tensor, "batch heads chunks rows rows"]
     value: Float[Tensor, "batch heads chunks rows value"]
     erased: Float[Tensor, "batch heads chunks rows key"]
 
@@ -48,9 +50,8 @@ def delta_product_chunked(
     tokens = min(max(1, ROWS // steps), time)
     chunks = _chunks(tokens, query, key, value, beta, log_decay)
     own = _readings_within(chunks, steps)
-    last = chunks.cumulative[..., -1:]
-    kept = torch.exp(last)[..., None]
-    added = torch.exp(last - chunks.cumulative)[..., None] * chunks.key
+    kept = torch.exp(chunks.cumulative[..., -1:, None])
+    added = chunks.decay[..., -1, :, None] * chunks.key
     decayed = torch.exp(chunks.cumulative[..., steps - 1 :: steps])[..., None] * chunks.query
     readings, state = [], query.new_zeros(*query.shape[:2], query.shape[-1], value.shape[-1])
     for n in range(chunks.query.shape[2]):
@@ -66,26 +67,28 @@ def _chunks(tokens: int, query: Tensor, key: Tensor, value: Tensor, beta: Tensor
     key, value = (_split(part, missing, tokens).flatten(3, 4) for part in (key, value))
     beta = _split(beta[..., None], missing, tokens).flatten(3)
     decays = F.pad(log_decay[..., None], (0, beta.shape[3] // tokens - 1))  # each token's first row decays
-    cumulative = _split(decays[..., None], missing, tokens).flatten(3).cumsum(-1)
-    among = beta[..., None] * (key @ key.mT) * _decay_between(cumulative, cumulative)
+    decays = _split(decays[..., None], missing, tokens).flatten(3)
+    cumulative, decay = decays.cumsum(-1), _decay_between(decays)
+    among = beta[..., None] * (key @ key.mT) * decay
     right = torch.cat([beta[..., None] * value, (beta * torch.exp(cumulative))[..., None] * key], -1)
     # The diagonal and what is above it are not read.
     solved = torch.linalg.solve_triangular(among.tril(-1), right, upper=False, unitriangular=True)
-    return _Chunks(query, key, cumulative, *solved.split([value.shape[-1], key.shape[-1]], -1))
+    return _Chunks(query, key, cumulative, decay, *solved.split([value.shape[-1], key.shape[-1]], -1))
 
 
 def _readings_within(chunks: _Chunks, steps: int) -> Float[Tensor, "batch heads chunks tokens rows"]:
     """Return the weight of each row's update in each token's reading."""
-    ends = chunks.cumulative[..., steps - 1 :: steps]
-    return (chunks.query @ chunks.key.mT) * _decay_between(ends, chunks.cumulative, steps)
+    return (chunks.query @ chunks.key.mT) * chunks.decay[..., steps - 1 :: steps, :]
 
 
-def _decay_between(later: Tensor, earlier: Tensor, steps: int = 1) -> Tensor:
-    """Return e^(G_l - G_j) where row j is not after the last row of l, which are ``steps`` rows each; else 0."""
-    rows = torch.arange(earlier.shape[-1], device=earlier.device)
-    last = torch.arange(1, later.shape[-1] + 1, device=later.device) * steps
-    difference = later[..., :, None] - earlier[..., None, :]
-    return torch.exp(difference.masked_fill(rows >= last[:, None], -torch.inf))  # which could overflow
+def _decay_between(decays: Float[Tensor, "*chunks rows"]) -> Float[Tensor, "*chunks rows rows"]:
+    """Return e^(G_l - G_j) where row j is not after row l, else 0.
+
+    The decays from j + 1 to l are summed: a difference of sums has lost the small ones after a large one.
+    """
+    ones = torch.ones(decays.shape[-1], decays.shape[-1], dtype=torch.bool, device=decays.device)
+    sums = torch.where(ones.tril(-1), decays[..., None], 0).cumsum(-2)
+    return torch.exp(sums.masked_fill(ones.triu(1), -torch.inf))
 
 
 def _split(x: Tensor, missing: int, tokens: int) -> Tensor:

@@ -119,8 +119,14 @@ def exact_root(number: int) -> int:
 
 
 def double_root(number: int) -> int:
-    """Return the integer part of the square root in double precision, which differs from 88 bits on, as in FLaRe."""
-    return math.floor(math.sqrt(number))
+    """Return the integer part of the square root in double precision, which differs from 88 bits on, as in FLaRe.
+
+    The root of a number beyond doubles, of more than 1,024 bits, is exact.
+    """
+    try:
+        return math.floor(math.sqrt(number))
+    except OverflowError:
+        return exact_root(number)
 
 
 def square_root(root: Root) -> FlareLanguage:
