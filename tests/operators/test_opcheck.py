@@ -7,7 +7,7 @@ from opcheck import Recorder, check, name_of
 from transforms import Case, differentiable, gradients
 
 from structattn.operators.gaussian_attention.cpu import gaussian_attention_indexed
-from structattn.operators.gaussian_attention.gaussians import Gaussians
+from structattn.operators.gaussian_attention.reference import Gaussians
 from structattn.operators.softmax_attention.cpu import softmax_attention_indexed
 
 # Of what these return for the backward pass, parts are never written, so that two calls differ.

@@ -144,7 +144,7 @@ def _show_embeddings(
     (side, stream), (plot, export) = table, files
     if plot is not None:
         require_modules("embeddings", "matplotlib", "sklearn")
-        from structattn.report.embeddings import require_format, write_embedding_plot
+        from structattn.explorer.word_embeddings import require_format, write_embedding_plot
 
         require_format(plot)
     vectors = _chosen(word_vectors(run, side, MAX_WORDS, words), stream)

@@ -6,58 +6,30 @@ from typing import Annotated, Literal
 import typer
 
 from structattn.cli.options import add_command
-from structattn.cli.prepared_summary import print_language, print_summary
-from structattn.support.errors import UsageError
-from structattn.support.reading import MAX_INTEGER
+from structattn.cli.prepare_text import parallel, text, trees
+from structattn.cli.prepared_summary import Output, Seed, print_language, print_summary
 
-Level = Literal["bpe", "sentencepiece-bpe", "sentencepiece-unigram", "word", "character", "byte"]
-Marker = Literal["end", "start", "continuation", "none"]
 Variant = Literal["faithful", "reference"]
 RecognitionProtocol = Literal["flare", "hard"]
 TransformationName = Literal["question", "tense"]
 PairLayout = Literal["sentences", "parallel"]
-Mode = Literal["sentences", "stream"]
-TreeTags = Literal["normalized", "kept"]
-Output = Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder for the prepared data.")]
-Workers = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="Worker processes.  [default: one for each core]")
-]
-Seed = Annotated[int, typer.Option(min=0, max=MAX_INTEGER, metavar="N", help="Random seed of what is drawn.")]
 TrainLengths = Annotated[
     tuple[int, int], typer.Option(metavar="MIN MAX", help="Minimal and maximal length of training strings.")
 ]
 TestLengths = Annotated[
     tuple[int, int], typer.Option(metavar="MIN MAX", help="Minimal and maximal length of test strings.")
 ]
-PiecesOfText = Annotated[
-    int | None,
-    typer.Option(min=1, metavar="N", help="Merges (bpe) or pieces to learn.  [default: one for each 100 words]"),
-]
-Pieces = Annotated[int, typer.Option(min=1, metavar="N", help="Merges (bpe) or pieces (sentencepiece) to learn.")]
-Threshold = Annotated[
-    int, typer.Option(min=0, metavar="N", help="Words seen less often become <unk>, such subwords are split.")
-]
-BoundaryMarker = Annotated[
-    Marker, typer.Option(metavar="MARKER", help="Word boundaries of bpe: end, start, continuation, none.")
-]
-TokenLevel = Annotated[
-    Level,
-    typer.Option(
-        metavar="LEVEL",
-        help="word, character, byte; with the extra mt, bpe, sentencepiece-bpe, sentencepiece-unigram.",
+LanguageName = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME_OR_FILE",
+        help="A language of `structattn list`, or a file: grammar .cfg, automaton .fsa, expression .regex.",
     ),
 ]
-Lowercase = Annotated[bool, typer.Option("--lowercase", help="Convert text to lower case.")]
 
 
 def formal_language(
-    name: Annotated[
-        str,
-        typer.Argument(
-            metavar="NAME_OR_FILE",
-            help="A language of `structattn list`, or a file: grammar .cfg, automaton .fsa, expression .regex.",
-        ),
-    ],
+    name: LanguageName,
     *,
     output: Output,
     variant: Annotated[
@@ -114,13 +86,7 @@ def transduction(
 
 
 def recognition(
-    name: Annotated[
-        str,
-        typer.Argument(
-            metavar="NAME_OR_FILE",
-            help="A language of `structattn list`, or a file: grammar .cfg, automaton .fsa, expression .regex.",
-        ),
-    ],
+    name: LanguageName,
     *,
     output: Output,
     protocol: Annotated[
@@ -180,194 +146,6 @@ def transformation(
 
     sizes = TransformationSizes(train, valid, test, gen)
     prepare_transformation(output, name, published=published, layout=layout, seed=seed, sizes=sizes)
-    print_summary(output)
-
-
-def text(
-    *,
-    train: Annotated[
-        Path, typer.Option(metavar="FILE", help="Training text, a sequence per line; .gz is decompressed.")
-    ],
-    output: Output,
-    valid: Annotated[Path | None, typer.Option(metavar="FILE", help="Validation text.")] = None,
-    test: Annotated[Path | None, typer.Option(metavar="FILE", help="Test text.")] = None,
-    hold_out: Annotated[
-        float | None, typer.Option(metavar="F", help="Fraction of training lines for each split not given.")
-    ] = None,
-    level: TokenLevel = "word",
-    mode: Annotated[
-        Mode | None,
-        typer.Option(help="Each line is an example, or all form a stream.  [default: stream if lines are wrapped]"),
-    ] = None,
-    skip_empty: Annotated[bool, typer.Option("--skip-empty", help="Drop empty lines, which are refused else.")] = False,
-    min_count: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Symbols seen less often become <unk>, such subwords are split.")
-    ] = 1,
-    max_symbols: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Keep only the most frequent symbols.")
-    ] = None,
-    vocabulary_size: PiecesOfText = None,
-    marker: BoundaryMarker = "end",
-    unknown_classes: Annotated[
-        bool, typer.Option("--unknown-classes", help="Words seen once become classes, such as UNK-LC-ing.")
-    ] = False,
-    tokenizer: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="A Hugging Face tokenizer (tokenizer.json), for a level.")
-    ] = None,
-    block_length: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Stream: cut every 1,000 lines to whole blocks of N tokens.")
-    ] = None,
-    nfkc: Annotated[bool, typer.Option("--nfkc", help="Normalize text to Unicode NFKC.")] = False,
-    lowercase: Lowercase = False,
-    workers: Workers = None,
-) -> None:
-    """Validate text, build a vocabulary or learn subwords, and encode the text.
-
-    Examples:
-        structattn prepare text --train a.txt --valid b.txt --mode stream -o data/a
-    """
-    from structattn.support.processes import available_cores
-    from structattn.tasks.language_modeling.prepare import prepare_language_modeling
-    from structattn.tasks.language_modeling.settings import TextSettings
-
-    if level in ("word", "character", "byte") and vocabulary_size is not None:
-        raise UsageError(f"--vocabulary-size applies to subwords, not to --level {level}; see --max-symbols")
-    settings = TextSettings(
-        level if tokenizer is None else "pretrained",
-        mode,
-        skip_empty,
-        min_count=min_count,
-        max_symbols=max_symbols,
-        vocabulary_size=vocabulary_size,
-        marker=marker,
-        unknown_classes=unknown_classes,
-        tokenizer=None if tokenizer is None else str(tokenizer),
-        block_length=block_length,
-        nfkc=nfkc,
-        lowercase=lowercase,
-    )
-    if valid is None and hold_out is None:
-        raise UsageError("--valid is not given; expected it, or --hold-out 0.02 to hold out some of the training text")
-    missing = [name for name, path in (("valid", valid), ("test", test)) if path is None]
-    if hold_out is not None and not missing:
-        raise UsageError("--hold-out has no effect: validation and test data are both given")
-    shares = {} if hold_out is None else dict.fromkeys(missing, hold_out)
-    cores = workers or available_cores()
-    prepare_language_modeling(output, train, valid, test, settings, hold_out=shares, workers=cores)
-    print_summary(output)
-
-
-def parallel(
-    *,
-    output: Output,
-    train: Annotated[
-        tuple[Path, Path] | None,
-        typer.Option(metavar="SOURCE TARGET", help="Training text, two files, line for line; .gz is decompressed."),
-    ] = None,
-    valid: Annotated[tuple[Path, Path] | None, typer.Option(metavar="SOURCE TARGET", help="Validation text.")] = None,
-    test: Annotated[tuple[Path, Path] | None, typer.Option(metavar="SOURCE TARGET", help="Test text.")] = None,
-    train_tsv: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="One file of source TAB target; - is standard input.")
-    ] = None,
-    valid_tsv: Annotated[Path | None, typer.Option(metavar="FILE", help="The same, validation.")] = None,
-    test_tsv: Annotated[Path | None, typer.Option(metavar="FILE", help="The same, test.")] = None,
-    level: TokenLevel = "bpe",
-    joint: Annotated[bool, typer.Option(help="One vocabulary for both sides.")] = True,
-    vocabulary_size: PiecesOfText = None,
-    vocabulary_threshold: Threshold = 0,
-    marker: BoundaryMarker = "end",
-    nfkc: Annotated[bool, typer.Option(help="Normalize text to Unicode NFKC.")] = True,
-    lowercase: Lowercase = False,
-    max_characters: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Drop pairs with a longer side.")
-    ] = None,
-    max_ratio: Annotated[
-        float | None, typer.Option(min=1, metavar="R", help="Drop training pairs with a greater ratio of lengths.")
-    ] = None,
-    drop_full_stops: Annotated[
-        bool, typer.Option("--drop-full-stops", help="Drop pairs with a side that is a full stop.")
-    ] = False,
-    sample: Annotated[int | None, typer.Option(min=1, metavar="N", help="Keep N random training pairs.")] = None,
-    hold_out: Annotated[
-        float | None, typer.Option(metavar="F", help="Fraction of training pairs for each split not given.")
-    ] = None,
-    seed: Seed = 123,
-    workers: Workers = None,
-) -> None:
-    """Validate parallel text, learn subwords, and encode the pairs.
-
-    Held-out pairs with the same source line stay together.
-
-    Examples:
-        structattn prepare parallel --train a.de a.en --hold-out 0.02 -o data/mt
-    """
-    from structattn.support.processes import available_cores
-    from structattn.tasks.translation.filters import Filters
-    from structattn.tasks.translation.prepare import prepare_parallel
-    from structattn.tasks.translation.tokenizer_training import TokenizerSettings
-    from structattn.text.lines import Normalization
-
-    given = {"train": (train, train_tsv), "valid": (valid, valid_tsv), "test": (test, test_tsv)}
-    splits = {name: files for name, (two, tsv) in given.items() if (files := _files(name, two, tsv))}
-    prepare_parallel(
-        output,
-        splits,
-        hold_out=_held_out(splits, hold_out),
-        tokenizer=TokenizerSettings(level, joint, vocabulary_size, vocabulary_threshold, marker),
-        filters=Filters(max_characters, max_ratio, drop_full_stops, sample, seed),
-        normalization=Normalization(nfkc, lowercase),
-        workers=workers or available_cores(),
-    )
-    print_summary(output)
-
-
-def _files(name: str, files: tuple[Path, Path] | None, tsv: Path | None) -> tuple[Path, ...]:
-    if files is not None and tsv is not None:
-        raise UsageError(f"--{name} and --{name}-tsv are both given; expected one of them")
-    if files is None and tsv is None and name == "train":
-        raise UsageError("neither --train nor --train-tsv is given; expected one of them")
-    return files or (() if tsv is None else (tsv,))
-
-
-def _held_out(splits: dict[str, tuple[Path, ...]], share: float | None) -> dict[str, float]:
-    """Return the fraction to hold out for each split that is not given."""
-    missing = [name for name in ("valid", "test") if name not in splits]
-    if share is None and "valid" in missing:
-        raise UsageError(
-            "neither --valid nor --valid-tsv is given; expected one of them, or --hold-out 0.02 to hold out some "
-            "of the training pairs"
-        )
-    if share is not None and not missing:
-        raise UsageError("--hold-out has no effect: validation and test data are both given")
-    return {} if share is None else dict.fromkeys(missing, share)
-
-
-def trees(
-    *,
-    output: Output,
-    train: Annotated[Path, typer.Option(metavar="FILE", help="Training trees, bracketed: (S (NP (DT the) ...) ...).")],
-    valid: Annotated[Path, typer.Option(metavar="FILE", help="Validation trees.")],
-    test: Annotated[Path | None, typer.Option(metavar="FILE", help="Test trees.")] = None,
-    tags: Annotated[
-        TreeTags, typer.Option(help="Linearized trees have XX for each word (normalized), or its tag (kept).")
-    ] = "normalized",
-    level: TokenLevel = "word",
-    vocabulary_size: Pieces = 8_000,
-    vocabulary_threshold: Threshold = 0,
-) -> None:
-    """Read constituency trees, and encode each sentence with its linearized tree, for a parser.
-
-    Traces (-NONE-), functions (NP-SBJ) and the outermost bracket (ROOT, TOP, or none) are dropped.
-
-    Examples:
-        structattn prepare trees --train a.trees --valid b.trees -o data/trees
-    """
-    from structattn.tasks.parsing.prepare import prepare_trees
-    from structattn.tasks.translation.tokenizer_training import TokenizerSettings
-
-    files = {"train": train, "valid": valid} | ({} if test is None else {"test": test})
-    tokenizer = TokenizerSettings(level, False, vocabulary_size, vocabulary_threshold)
-    prepare_trees(output, files, tags=tags, tokenizer=tokenizer)
     print_summary(output)
 
 

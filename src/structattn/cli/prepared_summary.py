@@ -1,12 +1,17 @@
-"""What the commands of ``structattn prepare`` print of the folder that they have written."""
+"""What the commands of ``structattn prepare`` share: options, and what they print of the folder that they wrote."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from structattn.support.reading import MAX_INTEGER
+
 if TYPE_CHECKING:
     from structattn.text.folders.prepared import PreparedFolder
+
+Output = Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder for the prepared data.")]
+Seed = Annotated[int, typer.Option(min=0, max=MAX_INTEGER, metavar="N", help="Random seed of what is drawn.")]
 
 
 def print_summary(folder: Path) -> None:

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from structattn.models.protocols import AttendingModel
 from structattn.operators import receptive_field, receptive_field_size
-from structattn.operators.receptive_field.recursion import Form, Union
+from structattn.operators.receptive_field import Form, Union
 from structattn.settings.training import LabelSmoothing, TrainingSettings
 from structattn.support.errors import SettingsError
 from structattn.support.shapes import Bool, Float, Int

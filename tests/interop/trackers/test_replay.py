@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from structattn.interop.trackers import log_run, replay
+from structattn.interop.trackers import log_run, trackers
 from structattn.interop.trackers.trackers import Tracker
 from structattn.runs.folder import RunFolder
 from structattn.runs.logs import EventReader, events_of
@@ -101,7 +101,7 @@ def follow(run_dir, stopped):
 def test_a_run_interrupted_five_times_while_it_is_followed_has_each_step_once(
     settings, interrupted, tensorboard, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(replay, "SECONDS_BETWEEN_READS", 0.01)
+    monkeypatch.setattr(trackers, "SECONDS_BETWEEN_READS", 0.01)
     thread, failures = follow(tmp_path / "run", tmp_path / "board")
     interrupted(resolve_settings(settings()), tmp_path / "run", 3, 7, 10, 14, 19)
     thread.join()
@@ -173,7 +173,7 @@ def test_a_run_that_is_moved_and_extended_stays_one_run_of_mlflow(settings, tmp_
 
 def test_a_run_that_is_moved_and_extended_keeps_its_identifier_in_weights_and_biases(settings, tmp_path, monkeypatch):
     opened = []
-    monkeypatch.setattr(replay, "TRACKERS", {"wandb": lambda run: opened.append(run.identity) or SilentTracker()})
+    monkeypatch.setattr(trackers, "TRACKERS", {"wandb": lambda run: opened.append(run.identity) or SilentTracker()})
     train(resolve_settings(settings(max_updates=4)), tmp_path / "run")
     log_run(tmp_path / "run", "wandb")
     (tmp_path / "run").rename(tmp_path / "moved")

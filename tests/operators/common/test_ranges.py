@@ -10,7 +10,7 @@ from structattn import operators
 from structattn.models.layers import _drop_full_lengths
 from structattn.operators.common.checks import checked_range
 from structattn.operators.gaussian_attention.cpu import gaussian_attention_indexed
-from structattn.operators.gaussian_attention.gaussians import Gaussians
+from structattn.operators.gaussian_attention.reference import Gaussians
 from structattn.operators.nondeterministic_stack import (
     nondeterministic_stack_initial_state,
     nondeterministic_stack_step,

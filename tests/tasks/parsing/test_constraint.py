@@ -14,8 +14,7 @@ from structattn.loading.trained_run import TrainedRun
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import DataError, UsageError
 from structattn.tasks.model import build_model_for
-from structattn.tasks.parsing.constraint import TreeConstraint
-from structattn.tasks.parsing.predict import make_parser, make_predictor
+from structattn.tasks.parsing.predict import TreeConstraint, make_parser, make_predictor
 from structattn.tasks.parsing.prepare import prepare_trees
 from structattn.tasks.parsing.trees import MAX_DEPTH, leaves_of, linearize, repair
 from structattn.tasks.translation.tokenizer_training import TokenizerSettings

@@ -19,14 +19,13 @@ require_transformers()
 from transformers import GPT2Config, RobertaConfig
 
 from structattn.interop.huggingface.configuration import StructattnConfig, StructattnSeq2SeqConfig
-from structattn.interop.huggingface.own_classes import OWN_CLASSES
 from structattn.interop.huggingface.own_models import (
     StructattnForCausalLM,
     StructattnForMaskedLM,
     StructattnForSequenceClassification,
     StructattnModel,
 )
-from structattn.interop.huggingface.own_seq2seq import StructattnForSeq2SeqLM
+from structattn.interop.huggingface.own_seq2seq import OWN_CLASSES, StructattnForSeq2SeqLM
 from structattn.interop.huggingface.registry import register_attention, register_gaussian, register_hard
 from structattn.interop.huggingface.remote_code import register_classes
 from structattn.interop.huggingface.stack_models import add_stack_attention, class_with_stacks, stacked_classes

@@ -10,9 +10,8 @@ from transformers import GenerationConfig, GPT2Config, GPT2LMHeadModel, PreTrain
 
 from structattn.interop.huggingface.configuration import StructattnConfig, StructattnSeq2SeqConfig
 from structattn.interop.huggingface.language_models import HuggingfaceLanguageModel
-from structattn.interop.huggingface.own_classes import OWN_CLASSES
 from structattn.interop.huggingface.own_models import OwnModel, StructattnForCausalLM, StructattnForMaskedLM
-from structattn.interop.huggingface.own_seq2seq import StructattnForSeq2SeqLM
+from structattn.interop.huggingface.own_seq2seq import OWN_CLASSES, StructattnForSeq2SeqLM
 from structattn.interop.huggingface.pretrained import quiet
 from structattn.interop.huggingface.remote_code import auto_map_of
 from structattn.models import Embedding, LanguageModel, MaskedLanguageModel

@@ -1,12 +1,22 @@
 """The encoder-decoder of this package as a model of transformers."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers import Cache, GenerationMixin
+from transformers import (
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    AutoModelForSeq2SeqLM,
+    AutoModelForSequenceClassification,
+    Cache,
+    GenerationMixin,
+)
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 
 from structattn.attention import Explanation
@@ -14,6 +24,10 @@ from structattn.interop.huggingface.configuration import StructattnSeq2SeqConfig
 from structattn.interop.huggingface.own_inputs import inner_outputs, recorded_hidden_states
 from structattn.interop.huggingface.own_models import (
     OwnModel,
+    StructattnForCausalLM,
+    StructattnForMaskedLM,
+    StructattnForSequenceClassification,
+    StructattnModel,
     WithStateCache,
     cache_of,
     logits_of_ids,
@@ -175,3 +189,15 @@ class _Encoder(nn.Module):
         embedding = self.model.target if self.model.source is None else self.model.source
         found: list[Explanation] = self.model.encoder.explain(embedding(x, 0, lengths), lengths)
         return found
+
+
+OWN_CLASSES: Mapping[Any, tuple[type[OwnModel], ...]] = MappingProxyType(
+    {
+        AutoModel: (StructattnModel,),
+        AutoModelForCausalLM: (StructattnForCausalLM,),
+        AutoModelForMaskedLM: (StructattnForMaskedLM,),
+        AutoModelForSequenceClassification: (StructattnForSequenceClassification,),
+        AutoModelForSeq2SeqLM: (StructattnForSeq2SeqLM,),
+    }
+)
+"""AutoModel -> the classes that it builds."""

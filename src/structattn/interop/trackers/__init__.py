@@ -3,6 +3,6 @@
 - ``log_run`` replays a run, and follows it if wanted; ``TRACKERS`` are the trackers by name.
 """
 
-from structattn.interop.trackers.replay import TRACKERS, log_run
+from structattn.interop.trackers.trackers import TRACKERS, log_run
 
 __all__ = ["TRACKERS", "log_run"]

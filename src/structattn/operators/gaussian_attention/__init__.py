@@ -14,8 +14,13 @@ from structattn.operators.common.checks import (
 )
 from structattn.operators.common.implementation import Implementation, chosen_implementation
 from structattn.operators.gaussian_attention.cpu import band, gaussian_attention_cpu
-from structattn.operators.gaussian_attention.gaussians import Gaussians, Kernel
-from structattn.operators.gaussian_attention.reference import Rows, dense_weights, gaussian_attention_reference
+from structattn.operators.gaussian_attention.reference import (
+    Gaussians,
+    Kernel,
+    Rows,
+    dense_weights,
+    gaussian_attention_reference,
+)
 from structattn.support.shapes import Float, Int
 
 __all__ = ["Gaussians", "Kernel", "gaussian_attention", "gaussian_weights"]

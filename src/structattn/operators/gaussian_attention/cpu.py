@@ -9,8 +9,7 @@ from torch import Tensor
 from structattn.operators.common.checks import integer_lengths, require_row_indices, require_shape
 from structattn.operators.common.kernels import can_index_rows, contiguous_rows, kernel_for, kernel_module, strided_view
 from structattn.operators.common.registration import Batching, register
-from structattn.operators.gaussian_attention.gaussians import Gaussians
-from structattn.operators.gaussian_attention.reference import Rows, weights_of
+from structattn.operators.gaussian_attention.reference import Gaussians, Rows, weights_of
 from structattn.support.shapes import Float, Int
 
 Band = tuple[Float[Tensor, "#batch heads #queries taps"], Int[Tensor, "#batch heads queries"]]

@@ -14,13 +14,16 @@ from structattn.support.files import sha256_of_file
 from structattn.support.processes import WorkerPool, worker_pool
 from structattn.support.progress import progress
 from structattn.support.special_tokens import UNK
-from structattn.tasks.language_modeling.files import TRAIN, TextFile, mode_of, text_files
 from structattn.tasks.language_modeling.lines import (
+    TRAIN,
+    TextFile,
     count_chunk,
     cut_into_blocks,
     encode_chunk,
+    mode_of,
     refuse_line,
     split_chunk,
+    text_files,
     too_long,
 )
 from structattn.tasks.language_modeling.settings import TextSettings

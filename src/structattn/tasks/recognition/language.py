@@ -136,11 +136,6 @@ def uniform_lengths(language: RecognitionLanguage, count: int, high: int, genera
     return [valid[index] for index in generator.integers(len(valid), size=count)]
 
 
-def indices_of(alphabet: Sequence[str], symbols: str) -> tuple[int, ...]:
-    """Return the indices of symbols that are separated by spaces."""
-    return tuple(alphabet.index(symbol) for symbol in symbols.split())
-
-
 @dataclass(frozen=True)
 class Neighbours:
     """The strictly 2-local language of some strings: their pairs of neighbours, first and last symbols.

@@ -8,7 +8,7 @@ from torch import Tensor
 from structattn.models import EncoderDecoder, SpelledEmbedding
 from structattn.models.encoder_decoder import EncoderDecoderWeights
 from structattn.operators import DecoderReceptiveFields, decoder_receptive_fields, receptive_field
-from structattn.operators.receptive_field.recursion import Union
+from structattn.operators.receptive_field import Union
 from structattn.support.errors import StructattnError
 from structattn.support.shapes import Float, Float64, Int
 from structattn.support.special_tokens import class_of
