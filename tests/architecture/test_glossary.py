@@ -73,9 +73,17 @@ MODULES = {
 }
 
 
+def statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield all nodes below ``node`` but expressions, which define none of these names."""
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, ast.expr):
+            yield child
+            yield from statements(child)
+
+
 def definitions(tree: ast.AST) -> Iterator[tuple[str, int]]:
     """Yield the names of all classes, functions and methods, and of fields of classes, with their lines."""
-    for node in ast.walk(tree):
+    for node in statements(tree):
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             yield node.name, node.lineno
         if isinstance(node, ast.ClassDef):
@@ -89,7 +97,7 @@ def class_fields(node: ast.ClassDef) -> Iterator[tuple[str, int]]:
 
 
 def constructor_parameters(tree: ast.AST) -> Iterator[tuple[str, int]]:
-    for node in ast.walk(tree):
+    for node in statements(tree):
         if isinstance(node, ast.FunctionDef) and node.name == "__init__":
             yield from ((argument.arg, argument.lineno) for argument in node.args.args + node.args.kwonlyargs)
 
@@ -109,7 +117,7 @@ def python_files(*folders: Path) -> list[Path]:
 
 
 def all_class_fields(tree: ast.AST) -> Iterator[tuple[str, int]]:
-    for node in ast.walk(tree):
+    for node in statements(tree):
         if isinstance(node, ast.ClassDef):
             yield from class_fields(node)
 

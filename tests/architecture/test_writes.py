@@ -21,6 +21,7 @@ FUNCTIONS = {
     "np": {"save"},
     "torch": {"save"},
 }
+NAMES = {"open", "replace", *METHODS}.union(*FUNCTIONS.values())
 BANNED_IMPORTS = {"tempfile"}
 EXCEPTIONS = {
     "text/folders/sequences.py": {"memmap"},  # opened for reading
@@ -41,7 +42,7 @@ def write_in(node: ast.AST) -> str | None:
         return None
     if isinstance(node.func, ast.Name):
         return "open" if node.func.id == "open" and set(mode_of(node, 1)) & set("wax+") else None
-    if not isinstance(node.func, ast.Attribute):
+    if not isinstance(node.func, ast.Attribute) or node.func.attr not in NAMES:
         return None
     name, receiver = node.func.attr, ast.unparse(node.func.value)
     if receiver in FUNCTIONS:

@@ -23,6 +23,7 @@ FORBIDDEN_CALLS = {
     "eval",
     "exec",
 }
+NAMES = {call.rpartition(".")[2] for call in FORBIDDEN_CALLS}
 
 
 def findings(source: str):
@@ -33,8 +34,10 @@ def findings(source: str):
             module = node.module or ""
             names = {module, *(f"{module}.{alias.name}" for alias in node.names)}
             yield from (name for name in names if name.split(".")[0] in FORBIDDEN_MODULES or name in FORBIDDEN_CALLS)
-        elif isinstance(node, ast.Attribute | ast.Name) and ast.unparse(node) in FORBIDDEN_CALLS:
-            yield ast.unparse(node)
+        elif isinstance(node, ast.Attribute | ast.Name):
+            name = node.attr if isinstance(node, ast.Attribute) else node.id
+            if name in NAMES and ast.unparse(node) in FORBIDDEN_CALLS:
+                yield ast.unparse(node)
         elif isinstance(node, ast.keyword) and node.arg == "allow_pickle":
             yield "allow_pickle"
 
