@@ -269,6 +269,7 @@ def test_threads_do_not_change_a_sum():
     assert all(torch.equal(one, three) for one, three in zip(*results, strict=True))
 
 
+@pytest.mark.quick("cpu")
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 def test_survives_compilation(implementation):
     tensors, bias, ends = inputs(4, 5, 3, 5), biases((2, 4, 5), 0.3), torch.tensor([5, 0, 2])

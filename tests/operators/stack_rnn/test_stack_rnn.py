@@ -63,7 +63,7 @@ def test_kernel_equals_definition(random_network, dtype, cell, name, time, units
     "name",
     [
         *("superposition", "superposition, wide", "superposition, depth", "stratified"),
-        *("nondeterministic, window", "nondeterministic"),
+        *("nondeterministic, window", pytest.param("nondeterministic", marks=pytest.mark.slow)),
     ],
 )
 def test_kernel_equals_definition_at_63(random_network, dtype, name):
@@ -331,7 +331,7 @@ def test_operator_is_well_registered(random_network, name):
         torch.library.opcheck(torch.ops.structattn.stack_rnn.default, arguments, test_utils=checks)
 
 
-@pytest.mark.covering(1)
+@pytest.mark.quick("cpu-superposition", "cpu-stratified", "cpu-nondeterministic")
 @pytest.mark.parametrize(
     ("implementation", "name"),
     [("cpu", "superposition"), ("cpu", "stratified"), ("cpu", "nondeterministic"), ("reference", "stratified")],

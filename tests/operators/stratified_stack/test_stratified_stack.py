@@ -170,6 +170,7 @@ def test_operator_is_well_registered():
         torch.library.opcheck(torch.ops.structattn.stratified_stack.default, (actions, values, lengths))
 
 
+@pytest.mark.quick("cpu")
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 def test_survives_compilation(implementation):
     actions, values = inputs(2, 4, 3)
