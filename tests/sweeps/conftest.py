@@ -18,7 +18,7 @@ TREE = {
         "task": "formal_language",
         "prepare": {"train": 40, "valid": 10, "test_per_length": 1, "train_lengths": [2, 6], "test_lengths": [2, 8]},
         "model": {"d_model": 4, "d_ff": 4, "num_heads": 1, "layers": "1"},
-        "training": {"max_updates": 12, "checkpoint_every": 2},
+        "training": {"max_updates": 4, "checkpoint_every": 2},
     },
     "grid": {
         "language": {"w#w^R": {"prepare.language": "marked-reversal"}, "Dyck": {"prepare.language": "dyck"}},

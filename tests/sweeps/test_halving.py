@@ -325,7 +325,7 @@ def kill_repeatedly(tree, folder, kills, seconds):
 
 @pytest.mark.parametrize(
     ("cells", "restarts", "going_on", "kills"),
-    [(1, 4, (2, 1), 8), pytest.param(5, 10, (5, 3), 20, marks=pytest.mark.slow)],
+    [(1, 4, (2, 1), 4), pytest.param(5, 10, (5, 3), 20, marks=pytest.mark.slow)],
 )
 def test_a_killed_sweep_has_the_survivors_of_an_undisturbed_one(
     halved, run_here, tmp_path, cells, restarts, going_on, kills

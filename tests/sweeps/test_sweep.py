@@ -98,7 +98,7 @@ def test_completed_trials_are_not_repeated(tree, run_undisturbed, tmp_path):
 
 def test_scores_of_another_checkpoint_are_recomputed(tree, run_undisturbed, tmp_path):
     tree["evaluate"] = {"valid": "all"}
-    tree["base"]["training"]["validate_every"] = 4
+    tree["base"]["training"] |= {"max_updates": 12, "validate_every": 4}
     rows = run_undisturbed(tree, tmp_path / "sweep")
     for run in (tmp_path / "sweep" / "runs").iterdir():
         evaluate(run, "valid", "last")
