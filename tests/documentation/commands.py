@@ -16,7 +16,9 @@ from pathlib import Path
 # figures are not rendered, which tests/report does.
 SMALL = {
     "formal-language": ["--train", "50", "--valid", "9", "--test-per-length", "1"],
-    "transduction": ["--test-lengths", "41", "43", "--valid-per-length", "1", "--test-per-length", "1"],
+    "transduction": [
+        *("--train-lengths", "1", "6", "--test-lengths", "7", "9", "--valid-per-length", "1", "--test-per-length", "1"),
+    ],
     "recognition": [
         "--train",
         "60",
@@ -33,7 +35,7 @@ SMALL = {
     ],
     "transformation": ["--train", "200", "--valid", "3", "--test", "3", "--gen", "3"],
 }
-PROGRAM = """#!/usr/bin/env python3
+PROGRAM = """#!{python} -SE
 import json, os, socket, sys
 
 with socket.socket(socket.AF_UNIX) as server:
