@@ -16,7 +16,9 @@ from pathlib import Path
 # figures are not rendered, which tests/report does.
 SMALL = {
     "formal-language": ["--train", "50", "--valid", "9", "--test-per-length", "1"],
-    "transduction": ["--test-lengths", "41", "43", "--valid-per-length", "1", "--test-per-length", "1"],
+    "transduction": [
+        *("--train-lengths", "1", "6", "--test-lengths", "7", "9", "--valid-per-length", "1", "--test-per-length", "1"),
+    ],
     "recognition": [
         "--train",
         "60",

@@ -312,7 +312,7 @@ def test_recordings_of_clients_that_left_are_cancelled(run_dir, monkeypatch):
     assert len(results["third"].examples) == 1
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGHUP, marks=pytest.mark.slow)])
 def test_a_signal_ends_a_recording_within_two_seconds(run_dir, number):
     """Even in a function of torch that does not end."""
     program = (

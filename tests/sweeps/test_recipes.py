@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 RECIPES = ROOT / "src/structattn/recipes"
 RESULTS = ROOT / "results"
 BASES = RECIPES / "base"  # what sweeps share; they are checked there
-SWEEPS = [path for path in sorted(RECIPES.rglob("*.yaml")) if "grid" in yaml.safe_load(path.read_text())]
+SWEEPS = [path for path in sorted(RECIPES.rglob("*.yaml")) if "\ngrid:" in path.read_text()]
 SINGLE = [path for path in sorted(RECIPES.rglob("*.yaml")) if path not in SWEEPS and path.parent != BASES]
 
 

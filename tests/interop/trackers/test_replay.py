@@ -186,6 +186,7 @@ class SilentTracker(Tracker):
     pass
 
 
+@pytest.mark.quick("tensorboard")  # the others take seconds to import
 @pytest.mark.parametrize("tracker", ["tensorboard", "mlflow", "wandb"])
 def test_a_full_disk_is_reported_with_the_path_and_without_a_traceback(run_dir, tmp_path, tracker):
     """In a process of its own: threads and other processes of a library write, too."""

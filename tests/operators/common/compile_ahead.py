@@ -1,6 +1,7 @@
 """Compile all GPU kernels, exactly as the operators would launch them, for a GPU that need not be there.
 
-    python compile_ahead.py 90 [all]    # compute capability 9.0; one set of sizes for each operator, or all
+    python compile_ahead.py 90 [all]    # compute capability 9.0; each kernel for the first sizes that it is started
+                                        # with, or for all
 
 Runs the operators on CPU tensors with a launcher that compiles instead of starting. Prints one line for each kernel and
 set of constants: operator and name, the constants, how many barriers and matrix instructions there are, how many
@@ -24,6 +25,7 @@ from triton.compiler import ASTSource
 from triton.runtime.jit import JITFunction
 
 NAMES = {torch.float32: "*fp32", torch.float64: "*fp64", torch.int64: "*i64", torch.int32: "*i32"}
+ALL = "all" in sys.argv
 compiled: dict[tuple[str, str], str] = {}
 
 
@@ -48,7 +50,7 @@ def compile_instead(kernel: JITFunction, *arguments: object, grid: object, warmu
         f"{kernel.__module__.split('.')[2]} {kernel.__name__}",
         f"{sorted(constants.items())} {options} {sorted(set(signature.values()))}",
     )
-    if key not in compiled:
+    if key not in compiled and (ALL or key[0] not in {name for name, _ in compiled}):
         source = ASTSource(kernel, signature, constants)
         code = triton.compile(source, target=target, options=options).asm
         # A load that the cache for constants may answer would not see what other threads have written.
@@ -114,7 +116,7 @@ if __name__ == "__main__":
     target = GPUTarget("cuda", int(sys.argv[1]), 32)
     JITFunction.run = compile_instead
     for operator in (superposition_stack, stack_pointer, nondeterministic_stack):
-        for outcome in islice(operator(), None if "all" in sys.argv else 1):
+        for outcome in islice(operator(), None if ALL else 1):
             outcome().backward()
     for (name, constants), figures in compiled.items():
         print(name, constants, figures)

@@ -270,6 +270,7 @@ def test_operator_is_well_registered():
         torch.library.opcheck(backward, (cotangent, weights, *plain, *constants, options))
 
 
+@pytest.mark.quick("cpu")
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 def test_survives_compilation(implementation):
     tensors = inputs(2, 2, 4, 3, 5)

@@ -297,6 +297,7 @@ def test_operator_is_well_registered():
         torch.library.opcheck(torch.ops.structattn.superposition_stack_backward.default, plain)
 
 
+@pytest.mark.quick("cpu")
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 def test_survives_compilation(implementation):
     actions, values = inputs(2, 4, 3)
