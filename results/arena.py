@@ -15,10 +15,9 @@ from figures import OURS, drawing_style, save
 from matplotlib.figure import Figure
 from sections import command, counted, link, table
 from stored import HERE, Stored
-from structattn.report.style import INK
 
 from structattn.metrics.statistics import Proportion, sample_statistics, wilson_interval
-from structattn.report.figure import new_figure
+from structattn.report.figure import INK, new_figure
 from structattn.settings.sweep import SweepSettings
 from structattn.sweeps.table import split_scores
 from structattn.sweeps.trials import cells_of
