@@ -133,15 +133,14 @@ def _on_test(run: TrainedRun, extraction: Extraction, extracted: Reader, lengths
 def table(rows: list[dict[str, Any]]) -> str:
     """Return the table of the guide."""
     lines = [
-        "| run | bound | verdict | algorithm | agrees with the model | causal check | counterexample |",
+        "| run | bound | verdict | algorithm | agrees | causal check | counterexample |",
         "|---|---|---|---|---|---|---|",
     ]
     for row in rows:
         verdict = f"exact, to length {row['max_length']}" if row["verdict"] == "exact" else row["verdict"]
         cells = [row["run"], f"{row['difference']:.4f}", verdict, row["algorithm"], f"{row['agreement'] or 0:.4f}"]
-        lines.append(
-            " | ".join(["|", *cells, f"{row['causal_difference']:+.4f}", row["counterexample"] or "", "|"]).strip()
-        )
+        cells += [f"{row['causal_difference']:+.4f}", row["counterexample"] or ""]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -163,7 +162,8 @@ def main() -> None:
             stored.write_text(json.dumps(read(case, arguments.folder)), encoding="utf-8")
         rows.append(json.loads(stored.read_text(encoding="utf-8")))
         print(json.dumps(rows[-1]), flush=True)
-    twenty = rows[: len(CASES)]
+    names = {case.name for case in CASES}
+    twenty = [row for row in rows if row["run"] in names]
     learned = [row["verdict"] == "exact" for row in twenty if row["difference"] <= LEARNED]
     print(table(rows))
     if learned:

@@ -32,12 +32,13 @@ from structattn.extraction.reading import (
     Strings,
     Subject,
     best_reading,
+    lowest,
     sampled_strings,
     short_strings,
     validation_strings,
 )
 from structattn.extraction.stacks import Observation, stack_reader
-from structattn.extraction.threshold import Threshold, find_threshold
+from structattn.extraction.threshold import FALLBACK, Threshold, find_threshold
 from structattn.extraction.to_grammar import EmptyLanguageError, TooManyRulesError
 from structattn.extraction.transitions import automaton_of
 from structattn.extraction.verdict import MIN_AGREEMENT, Verdict, verdict_of
@@ -146,11 +147,16 @@ def extract(run: TrainedRun, settings: ExtractionSettings = ExtractionSettings()
     first = _of_transitions(judge, strings)
     if first.verdict.kind != "no automaton agrees":
         return first
-    for learned in learned_automata(judge.subject, strings.sampled, modelled, settings.seed):
-        automaton = learned.automaton.automaton(first.automaton.alphabet, learned.first)
-        found = judge.extraction("visibly pushdown", learned.calls.letters, strings, automaton, learned.causal)
-        if found.verdict.kind != "no automaton agrees":
-            return found
+    judges = [judge]
+    if threshold.separates and settings.threshold is None:
+        judges.append(judge.without_gap())  # the widest gap can be another one than that below what can follow
+    for each in judges:
+        sampled = [string for string in strings.sampled if lowest(string) > each.modelled.log_threshold]
+        for learned in learned_automata(each.subject, sampled, each.modelled, settings.seed):
+            automaton = learned.automaton.automaton(first.automaton.alphabet, learned.first)
+            found = each.extraction("visibly pushdown", learned.calls.letters, strings, automaton, learned.causal)
+            if found.verdict.kind != "no automaton agrees":
+                return found
     return first
 
 
@@ -205,6 +211,11 @@ class _Judge:
     threshold: Threshold
     modelled: Modelled
     truth: Grammar | None
+
+    def without_gap(self) -> "_Judge":
+        """Return a judge that fits the threshold to each automaton."""
+        modelled = Modelled(self.modelled.symbols, math.log(FALLBACK))
+        return replace(self, threshold=replace(self.threshold, value=FALLBACK, factor=1.0), modelled=modelled)
 
     def extraction(
         self,

@@ -164,7 +164,7 @@ def sampled_strings(
     """
     samples = _samples(subject.run, count or _number_of_strings(subject.valid), seed)
     observations = observe(subject.run, subject.reader, samples, with_runs=with_runs, what="samples")
-    return [each for each in observations if _lowest(each) > modelled.log_threshold]
+    return [each for each in observations if lowest(each) > modelled.log_threshold]
 
 
 def _samples(run: TrainedRun, count: int, seed: int) -> list[String]:
@@ -177,7 +177,8 @@ def _samples(run: TrainedRun, count: int, seed: int) -> list[String]:
     return [np.array(encoder.encode(text, Path("samples"), n).ids[1:], dtype=np.int64) for n, text in enumerate(texts)]
 
 
-def _lowest(observation: Observation) -> float:
+def lowest(observation: Observation) -> float:
+    """Return the lowest log-probability of a symbol of a string, or of its end."""
     classes = np.append(observation.ids[1:] - id_of(0), EOS_CLASS)
     return float(np.take_along_axis(observation.log_probabilities, classes[:, None], 1).min())
 
