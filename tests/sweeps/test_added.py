@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 
 import pytest
 from typer.testing import CliRunner
@@ -85,6 +86,22 @@ def test_a_run_is_scored_beside_the_trials(own, tmp_path):
     (own / "scores" / "test.json").unlink()
 
 
+@pytest.mark.parametrize(
+    ("grid", "cell"),
+    [
+        ({"language": TREE["grid"]["language"]}, {"language": "copy"}),
+        ({"model": {"Tf": {}, "slow": {"model.d_ff": 9, "training.max_epochs": 3}}}, {"model": "own"}),
+        ({"model": {"Tf": {"model.d_ff": 9}}, "rate": {"one": {}}}, {"model": "own", "rate": "one"}),
+        ({"data": {"copy": {"model.d_ff": 9, "prepare.seed": 1}}}, {"data": "copy"}),
+    ],
+)
+def test_the_cell_names_no_model_of_the_sweep(own, tmp_path, grid, cell):
+    """An axis that chooses the model, whatever else it changes, has the name of the run; others keep their values."""
+    tree = copy.deepcopy(TREE) | {"grid": grid}
+    tree["base"]["prepare"]["language"] = "marked-copy"
+    assert add_run(SweepSettings.model_validate(tree), tmp_path, own).cell == cell
+
+
 def test_the_data_are_those_of_the_trial(own, tmp_path):
     add_run(SWEEP, tmp_path, own)
     (data,) = (path for path in (tmp_path / "data").iterdir() if path.is_dir())
@@ -138,7 +155,7 @@ def test_added_runs_are_in_results_and_reports(own, run_here, tmp_path):
     arguments = [str(tmp_path / "sweep.yaml"), "--output", str(tmp_path / "sweep"), "--add", str(own)]
     result = invoke(app, ["sweep", *arguments])
     assert result.exit_code == 0, result.output
-    assert "own" in result.output
+    assert re.search(r"own +│ *copy +│ *own +│", result.output), result.output
     results = read_sweep_results(SweepSettings.model_validate(tree), tmp_path / "sweep")
     assert [each.cell for each in results.added] == [{"language": "copy", "model": "own"}]
     command = ["report", str(tmp_path / "sweep"), "--output", str(tmp_path / "report")]
@@ -146,4 +163,4 @@ def test_added_runs_are_in_results_and_reports(own, run_here, tmp_path):
     assert result.exit_code == 0, result.output
     page = (tmp_path / "report" / "index.html").read_text()
     assert "Added runs" in page
-    assert "copy, own" in page
+    assert re.search(r"<th[^>]*>own</th><td[^>]*>copy, own</td>", page)

@@ -142,11 +142,11 @@ def print_added(added: Sequence[AddedRun]) -> None:
         return
     splits = list(dict.fromkeys(split for each in added for split in each.splits))
     title = "added: trained elsewhere, verified and scored by this version"
-    table = numbers_table([*added[0].cell], ["seed", "parameters", *splits], title)
+    table = numbers_table(["run", *added[0].cell], ["seed", "parameters", *splits], title)
     for each in added:
         scores = (_main_score(each.splits.get(split, {})) or MISSING for split in splits)
         cell = (literal(value) for value in each.cell.values())
-        table.add_row(*cell, str(each.seed), f"{each.parameters:,}", *scores)
+        table.add_row(literal(each.name), *cell, str(each.seed), f"{each.parameters:,}", *scores)
     print_table(table)
 
 

@@ -4,7 +4,7 @@ A run can be added if it differs from a trial of the sweep in the model alone: i
 trial, its data are the same to the byte, and it has about as many parameters as the models of the sweep.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -91,7 +91,7 @@ def add_run(sweep: SweepSettings, path: Path, run_dir: Path) -> AddedRun:
     parameters = sum(parameter.numel() for parameter in opened.model.parameters())
     _require_size(parameters, [each for each in trials if each.settings.data == trial.settings.data], run_dir)
     scores = {split: scores_to_json(kind_of(opened).evaluate(opened, split, _BATCH_TOKENS)) for split in sweep.evaluate}
-    models = [axis for axis, values in sweep.grid.items() if all(map(_is_model, _paths_of(values.values())))]
+    models = [axis for axis, values in sweep.grid.items() if _chooses_model(values.values())]
     name = run_dir.absolute().name
     content = {
         "name": name,
@@ -125,8 +125,10 @@ def _added(content: dict[str, Any]) -> AddedRun:
     return AddedRun(content["name"], content["cell"], content["seed"], content["parameters"], splits)
 
 
-def _paths_of(values: Any) -> list[str]:
-    return [path for changes in values for path in changes]
+def _chooses_model(values: Collection[Mapping[str, Any]]) -> bool:
+    """Return whether the values of an axis are other models, for data and a task that are the same."""
+    changed = {path.partition(".")[0] for changes in values for path in changes}
+    return "model" in changed and not changed & {"data", "prepare", "task"}
 
 
 def _is_model(path: str) -> bool:

@@ -156,13 +156,14 @@ def _added(added: Sequence[AddedRun]) -> Markup:
     written = []
     for each in added:
         scores = dict(_scores(each))
-        texts = [str(each.seed), f"{each.parameters:,}", *[scores.get(path, MISSING) for path in paths]]
-        written.append([_cell(each.cell), *map(_right, texts)])
+        texts = [", ".join(each.cell.values()), str(each.seed), f"{each.parameters:,}"]
+        texts += [scores.get(path, MISSING) for path in paths]
+        written.append([tag("th", each.name, scope="row"), *map(_right, texts)])
     note = "Trained elsewhere, with settings and data of this sweep, and scored by this version."
     return tag(
         "section",
         tag("h2", "Added runs"),
-        stacked_table([_cell_heading(added[0].cell), "seed", "parameters", *paths], written),
+        stacked_table(["run", _cell_heading(added[0].cell), "seed", "parameters", *paths], written),
         tag("p", note, class_="note"),
     )
 
