@@ -359,13 +359,13 @@ def trees(
     vocabulary_size: Pieces = 8_000,
     vocabulary_threshold: Threshold = 0,
 ) -> None:
-    """Read constituency trees, and encode each sentence with its tree: linearized for a parser, or binary.
+    """Read constituency trees, and encode each sentence with its tree.
 
     Traces (-NONE-), functions (NP-SBJ) and the outermost bracket (ROOT, TOP, or none) are dropped.
 
     Examples:
         structattn prepare trees --train a.trees --valid b.trees -o data/trees
-        structattn prepare trees --train a.trees --valid b.trees --layout sentences -o data/text
+        structattn prepare trees --train a --valid b --layout sentences -o data/text
     """
     from structattn.tasks.parsing.prepare import prepare_trees
     from structattn.tasks.translation.tokenizer_training import TokenizerSettings

@@ -126,7 +126,7 @@ class TreeRegularization(Settings):
     layer: Positive | None = Field(
         default=None, description="number of the layer, from 1; null: three quarters up, as layer 12 of 16 in the paper"
     )
-    states: Literal["coordinates", "heads"] = Field(
+    part: Literal["coordinates", "heads"] = Field(
         default="coordinates",
         description="first numbers of the output of the layer, as in the published code; or first heads of its softmax "
         "attention, before their projection, as in the paper",
@@ -139,7 +139,7 @@ class TreeRegularization(Settings):
 
     def size(self, model: LanguageModelSettings) -> int:
         """Return how many numbers of a state are regularized."""
-        if self.states == "coordinates":
+        if self.part == "coordinates":
             return floor(self.share * model.d_model)
         num_heads = self._num_heads(model)
         return round(self.share * num_heads) * model.d_model // num_heads
@@ -155,10 +155,10 @@ class TreeRegularization(Settings):
         number, num_layers = self.chosen_layer(model) + 1, len(model.layers)
         if number > num_layers:
             raise ValueError(f"layer: {number}; expected one of the {num_layers} layers of the model, from 1")
-        if self.states == "heads":
+        if self.part == "heads":
             num_heads = self._num_heads(model)
             if not num_heads:
-                raise ValueError(f"states: 'heads' needs softmax attention in layer {number}")
+                raise ValueError(f"part: 'heads' needs softmax attention in layer {number}")
             if not (self.share * num_heads).is_integer():
                 raise ValueError(f"share: {self.share} of {num_heads} heads; expected a share of whole heads")
         elif not self.size(model):

@@ -134,8 +134,8 @@ class SequenceTask:
         return self.criterion(model, batch)
 
     def loss_denominator(self, batch: Batch) -> int:
-        """Return the number of sequences or of predicted tokens."""
-        return loss_denominator(self.loss, batch)
+        """Return the number of sequences or of predicted tokens, at least 1: a batch with masks may predict none."""
+        return max(1, self.num_tokens(batch)) if self.loss == "token_mean" else len(batch.lengths)
 
     def num_tokens(self, batch: Batch) -> int:
         """Return the number of predicted tokens."""
@@ -144,11 +144,6 @@ class SequenceTask:
     def validate(self, model: torch.nn.Module, after_batch: Callable[[], None]) -> Scores:
         """Score the validation split."""
         return self.validation(model, after_batch)
-
-
-def loss_denominator(loss: Literal["sequence_sum", "token_mean"], batch: Batch) -> int:
-    """Return the number of sequences, or of predicted tokens, at least 1: a batch with masks may predict none."""
-    return max(1, num_predicted(batch)) if loss == "token_mean" else len(batch.lengths)
 
 
 def num_predicted(batch: Batch | PairBatch) -> int:

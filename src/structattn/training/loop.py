@@ -213,7 +213,9 @@ def update(run: Run) -> None:
     rate = rate_of_update(run.settings.schedule, before.schedule, number)
     if run.settings.temperature is not None:
         set_temperature(run.learner.model, temperature_of_update(run.settings.temperature, number))
-    task = run.task.of_update(number) if isinstance(run.task, SequenceTask) else run.task
+    task = run.task
+    if isinstance(task, SequenceTask) and task.further is not None:
+        task = task.of_update(number)
     loss_sum = training_step(run.learner, task, Update(number, batches, rate, run.settings.max_grad_norm, idle))
     run.progress = after.after_update(before, indices, len(epoch))
     num_tokens = sum(run.task.num_tokens(batch) for batch in batches[: len(batches) - idle])

@@ -65,7 +65,7 @@ def hidden_states(model, tokens, layer, heads):
     [
         ({}, 1, 4),
         ({"layer": 3, "share": 0.4, "weight": 2.5}, 2, 6),
-        ({"layer": 1, "states": "heads", "share": 0.5}, 0, 8),
+        ({"layer": 1, "part": "heads", "share": 0.5}, 0, 8),
     ],
 )
 def test_the_loss_is_that_of_each_sentence_alone(folder, regularization, layer, size, loss):
@@ -75,7 +75,7 @@ def test_the_loss_is_that_of_each_sentence_alone(folder, regularization, layer, 
     of_sentences = []
     for row in range(4):
         length = int(batch.lengths[row])
-        states = hidden_states(model, batch.inputs[row : row + 1, :length], layer, "states" in regularization)
+        states = hidden_states(model, batch.inputs[row : row + 1, :length], layer, "part" in regularization)
         own = splits[splits[:, 0] == row] * torch.tensor([0, 1, 1, 1])
         alone = tree_regularization(states[:, 1:, :size], own, word_starts=starts[row : row + 1, : length - 1])
         of_sentences.append(alone.item())
@@ -89,10 +89,10 @@ def test_the_loss_is_that_of_each_sentence_alone(folder, regularization, layer, 
     assert task.validate(model, lambda: None).tree_regularization == pytest.approx(mean, rel=1e-5)
 
 
-@pytest.mark.parametrize("states", ["coordinates", "heads"])
+@pytest.mark.parametrize("part", ["coordinates", "heads"])
 @pytest.mark.parametrize("accelerate", [False, True])
-def test_the_gradient_reaches_the_layer_and_those_before_it(folder, states, accelerate):
-    task, model = built(folder, {"layer": 2, "states": states, "every": 1})
+def test_the_gradient_reaches_the_layer_and_those_before_it(folder, part, accelerate):
+    task, model = built(folder, {"layer": 2, "part": part, "every": 1})
     batch, form = task.batch(np.arange(4)), structattn.accelerate(model) if accelerate else model
     named = dict(model.named_parameters())
     gradients = [
@@ -102,7 +102,7 @@ def test_the_gradient_reaches_the_layer_and_those_before_it(folder, states, acce
     moved = {name for name, one, two in zip(named, *gradients, strict=True) if not torch.allclose(one, two, atol=1e-6)}
     assert {"embedding.table.weight", "layers.blocks.0.feedforward.layer.output.weight"} <= moved
     assert "layers.blocks.1.attention.layer.projection.weight" in moved
-    assert ("layers.blocks.1.feedforward.layer.output.weight" in moved) == (states == "coordinates")
+    assert ("layers.blocks.1.feedforward.layer.output.weight" in moved) == (part == "coordinates")
     assert not any(name.startswith(("layers.blocks.2", "layers.final", "output")) for name in moved)
 
 
@@ -121,11 +121,11 @@ def test_training_lowers_the_loss_and_logs_it(folder, tmp_path):
     [
         ({"layer": 4}, MODEL, "layer: 4; expected one of the 3 layers of the model"),
         ({"share": 0.05}, MODEL, "share: 0.05 of 16 numbers; expected at least one"),
-        ({"states": "heads", "share": 0.3}, MODEL, "share: 0.3 of 4 heads; expected a share of whole heads"),
+        ({"part": "heads", "share": 0.3}, MODEL, "share: 0.3 of 4 heads; expected a share of whole heads"),
         (
-            {"states": "heads"},
+            {"part": "heads"},
             {**MODEL, "layers": "superposition-3"},
-            "states: 'heads' needs softmax attention in",
+            "part: 'heads' needs softmax attention in",
         ),
         ({}, {**MODEL, "loops": 2}, "needs model.kind: transformer, without loops"),
         ({}, {"kind": "lstm"}, "needs model.kind: transformer, without loops"),

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from structattn.support.shapes import Bool, Float, Int32, Int64
 from structattn.tasks.language_modeling.batches import split_examples, text_batches
 from structattn.tasks.language_modeling.evaluate import score_batches
 from structattn.tasks.losses import CROSS_ENTROPY, Criterion
-from structattn.tasks.task import Scores, SequenceTask, loss_denominator
+from structattn.tasks.task import Scores, SequenceTask
 from structattn.text.batching.sequences import Batch
 from structattn.text.folders.prepared import PreparedFolder
 from structattn.text.folders.sequences import Sequences
@@ -87,7 +87,7 @@ class TreeLoss:
     @classmethod
     def of(cls, settings: TreeRegularization, model: LanguageModelSettings, trees: SentenceTrees) -> "TreeLoss":
         """Return the loss that settings describe."""
-        return cls(trees, settings.chosen_layer(model), settings.states == "heads", settings.size(model))
+        return cls(trees, settings.chosen_layer(model), settings.part == "heads", settings.size(model))
 
     def with_loss(self, model: Any, batch: Batch, call: Callable[[], Tensor]) -> tuple[Tensor, Float[Tensor, ""]]:
         """Return the result of a function that calls a model once on a batch, and the mean loss of its sentences."""
@@ -122,18 +122,18 @@ class TreeCriterion:
         criterion: of language modeling.
         trees: of the training sentences.
         weight: w.
-        loss: the denominator of the loss, by which both are divided.
+        denominator: of the loss of a batch, by which both are divided.
     """
 
     criterion: Criterion
     trees: TreeLoss
     weight: float
-    loss: Literal["sequence_sum", "token_mean"]
+    denominator: Callable[[Batch], int]
 
     def __call__(self, model: torch.nn.Module, batch: Batch) -> Float[Tensor, ""]:
         """Return the sum of losses of a batch."""
         total, mean = self.trees.with_loss(model, batch, lambda: self.criterion(model, batch))
-        return total + self.weight * loss_denominator(self.loss, batch) * mean
+        return total + self.weight * self.denominator(batch) * mean
 
 
 def with_tree_regularization(task: SequenceTask, prepared: PreparedFolder, settings: RunSettings) -> SequenceTask:
@@ -163,5 +163,5 @@ def with_tree_regularization(task: SequenceTask, prepared: PreparedFolder, setti
         scores = score_batches(model, batches, after_batch, loss_sum)
         return replace(scores, tree_regularization=sum(sums) / scores.num_sequences)
 
-    criterion = TreeCriterion(Criterion.from_settings(training), train, chosen.weight, training.loss)
+    criterion = TreeCriterion(Criterion.from_settings(training), train, chosen.weight, task.loss_denominator)
     return replace(task, validation=validate, further=(chosen.every, criterion))
