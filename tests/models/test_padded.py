@@ -50,13 +50,21 @@ def strings(*sizes):
     return [torch.cat([torch.ones(1, dtype=torch.long), torch.randint(3, 6, (n,), generator=generator)]) for n in sizes]
 
 
+def repeated(layers, x, size):
+    """Return X_R of a string of some positions and its blanks, which do not count for R."""
+    y, counts = x, torch.tensor([math.ceil(math.log2(min(p, size) + 1)) for p in range(1, x.shape[1] + 1)])
+    for k in range(int(counts.max())):
+        y = torch.where((k < counts)[:, None], layers.looped(y + x), y)
+    return layers.coda(y)
+
+
 @torch.no_grad()
 def test_the_label_is_read_after_the_blanks(model):
     for tokens in strings(0, 1, 5):
         n = len(tokens) - 1
         blanks = math.sqrt(8) * model.layers.blank.expand(2 + 3 * n, 8)
         filled = torch.cat([model.embedding(tokens[None], 0, None)[0], blanks])[None]
-        whole = model.output.split(model.output(model.layers.layers(filled)))
+        whole = model.output.split(model.output(repeated(model.layers.layers, filled, n + 1)))
         logits = recognition_logits(model, tokens[None], None)
         assert logits.label.shape == (1, n + 1)
         assert logits.label[0, n].item() == pytest.approx(whole.label[0, -1].item(), rel=1e-12)

@@ -10,6 +10,7 @@ import time
 import pytest
 
 from structattn.runs.store import checkpoint_updates
+from structattn.tasks.parsing.prepare import prepare_trees
 from structattn.tasks.translation.prepare import prepare_parallel
 from structattn.tasks.translation.tokenizer_training import TokenizerSettings
 
@@ -63,6 +64,17 @@ def kill_at_random_moments(starter, settings, folder, duration, kills):
 @pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.slow)])
 def test_killed_and_resumed_run_equals_an_uninterrupted_run(starter, small_settings, outcome, tmp_path, model, kills):
     check_killed_run(starter, small_settings(model, max_epochs=4), outcome, tmp_path, kills)
+
+
+def test_killed_and_resumed_run_with_tree_regularization(starter, small_settings, outcome, tmp_path):
+    """The loss is added in every third update, whichever process makes it."""
+    words = (" ".join(f"(N {(7 * n + k) % 5})" for k in range(3 + n % 4)) for n in range(60))
+    (tmp_path / "trees").write_text("".join(f"(S (NP {some}) (VP (V is) (N so)))\n" for some in words))
+    files = {"train": tmp_path / "trees", "valid": tmp_path / "trees"}
+    prepare_trees(tmp_path / "data", files, tokenizer=TokenizerSettings("word", joint=False), layout="sentences")
+    settings = small_settings(max_epochs=4, tree_regularization={"every": 3, "share": 0.5})
+    settings |= {"task": "language_modeling", "data": str(tmp_path / "data")}
+    check_killed_run(starter, settings, outcome, tmp_path, kills=5)
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP"])

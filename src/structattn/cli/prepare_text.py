@@ -12,6 +12,7 @@ Level = Literal["bpe", "sentencepiece-bpe", "sentencepiece-unigram", "word", "ch
 Marker = Literal["end", "start", "continuation", "none"]
 Mode = Literal["sentences", "stream"]
 TreeTags = Literal["normalized", "kept"]
+TreeLayout = Literal["parallel", "sentences"]
 Workers = Annotated[
     int | None, typer.Option(min=1, metavar="N", help="Worker processes.  [default: one for each core]")
 ]
@@ -204,21 +205,25 @@ def trees(
     tags: Annotated[
         TreeTags, typer.Option(help="Linearized trees have XX for each word (normalized), or its tag (kept).")
     ] = "normalized",
+    layout: Annotated[
+        TreeLayout, typer.Option(help="Sentences and linearized trees, or sentences with trees for a language model.")
+    ] = "parallel",
     level: TokenLevel = "word",
     vocabulary_size: Pieces = 8_000,
     vocabulary_threshold: Threshold = 0,
 ) -> None:
-    """Read constituency trees, and encode each sentence with its linearized tree, for a parser.
+    """Read constituency trees, and encode each sentence with its tree.
 
     Traces (-NONE-), functions (NP-SBJ) and the outermost bracket (ROOT, TOP, or none) are dropped.
 
     Examples:
         structattn prepare trees --train a.trees --valid b.trees -o data/trees
+        structattn prepare trees --train a --valid b --layout sentences -o data/text
     """
     from structattn.tasks.parsing.prepare import prepare_trees
     from structattn.tasks.translation.tokenizer_training import TokenizerSettings
 
     files = {"train": train, "valid": valid} | ({} if test is None else {"test": test})
     tokenizer = TokenizerSettings(level, False, vocabulary_size, vocabulary_threshold)
-    prepare_trees(output, files, tags=tags, tokenizer=tokenizer)
+    prepare_trees(output, files, tags=tags, tokenizer=tokenizer, layout=layout)
     print_summary(output)

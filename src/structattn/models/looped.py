@@ -98,10 +98,19 @@ class LoopedLayers(nn.Module):
         return count if self.maximum is None else min(count, self.maximum)
 
     def forward(
-        self, x: Float[Tensor, "batch time d_model"], lengths: Int[Tensor, " batch"] | None = None
+        self,
+        x: Float[Tensor, "batch time d_model"],
+        lengths: Int[Tensor, " batch"] | None = None,
+        counted: Int[Tensor, " batch"] | None = None,
     ) -> Float[Tensor, "batch time d_model"]:
-        """Process whole sequences. Outputs at padding are undefined."""
-        return self._run(x, lengths, lambda layers, x, _: layers(x, lengths))
+        """Process whole sequences. Outputs at padding are undefined.
+
+        Args:
+            x: the embeddings.
+            lengths: the number of positions of each sequence; None: all.
+            counted: the number of its positions on which R depends at most, in causal layers; None: all.
+        """
+        return self._run(x, lengths, lambda layers, x, _: layers(x, lengths), counted)
 
     def hidden_states(
         self, x: Float[Tensor, "batch time d_model"], lengths: Int[Tensor, " batch"] | None = None
@@ -178,19 +187,22 @@ class LoopedLayers(nn.Module):
             _, state = self.looped.step(x_t, state)
         return state
 
-    def _run(self, x: Tensor, lengths: Tensor | None, apply: Apply) -> Tensor:
+    def _run(self, x: Tensor, lengths: Tensor | None, apply: Apply, counted: Tensor | None = None) -> Tensor:
         embedded, x = x, apply(self.prelude, x, None)
-        for active in self._active(x, lengths):
+        for active in self._active(x, lengths, counted):
             y = apply(self.looped, self._with_input(x, embedded), active)
             x = y if active is None else torch.where(active, y, x)
         return apply(self.coda, x, None)
 
-    def _active(self, x: Tensor, lengths: Tensor | None) -> Iterator[Tensor | None]:
+    def _active(self, x: Tensor, lengths: Tensor | None, counted: Tensor | None) -> Iterator[Tensor | None]:
         """Yield for each repetition which positions take its result, (B or 1, T, 1); None: all."""
         time = x.shape[1]
-        counts = torch.tensor([self.repetitions(p) for p in range(time + 1)], device=x.device)
+        most = time if counted is None else int(counted.max())
+        counts = torch.tensor([self.repetitions(min(p, most)) for p in range(time + 1)], device=x.device)
         chosen = counts[None, 1:] if self.causal else counts[time if lengths is None else lengths.to(x.device)]
-        for k in range(self.repetitions(time)):
+        if counted is not None:
+            chosen = torch.minimum(chosen, counts[counted.to(x.device)][:, None])  # R grows with the position
+        for k in range(self.repetitions(most)):
             yield None if self.count != "log" else (chosen > k).view(-1, chosen.shape[1] if self.causal else 1, 1)
 
     def _with_input(self, x: Tensor, embedded: Tensor) -> Tensor:

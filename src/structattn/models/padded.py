@@ -15,18 +15,19 @@ class PaddedLayers(nn.Module):
 
     All blanks have one learned embedding. The layers are causal, so that outputs at symbols do not depend on blanks,
     which serve the label of the whole string alone: see ``at_the_end``. P depends on each string alone, not on the
-    others of its batch. Methods other than ``forward`` are those of the layers, without blanks.
+    others of its batch, and layers are repeated as often as for the string without blanks. Methods other than
+    ``forward`` are those of the layers, without blanks.
 
     Cost: d_model parameters, and that of the layers at 1 + n + P positions.
 
     Args:
-        layers: causal; they know no positions but those in attention scores.
+        layers: ``LoopedLayers``, causal; they know no positions but those in attention scores.
         d_model: the size of the embedding.
         number: see above.
         factor: see above.
     """
 
-    layers: Any  # Layers or LoopedLayers
+    layers: Any  # LoopedLayers
 
     def __init__(self, layers: nn.Module, d_model: int, number: int, factor: int) -> None:
         super().__init__()
@@ -48,7 +49,7 @@ class PaddedLayers(nn.Module):
         blanks = (self.blank * math.sqrt(d_model)).expand(batch, longest, d_model).to(x.dtype)
         is_symbol = torch.arange(longest, device=x.device) < lengths[:, None]
         filled = torch.where(is_symbol[..., None], nn.functional.pad(x, (0, 0, 0, longest - time)), blanks)
-        y: Tensor = self.layers(filled, sizes)
+        y: Tensor = self.layers(filled, sizes, lengths)
         return y
 
     def at_the_end(

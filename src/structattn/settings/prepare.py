@@ -195,6 +195,10 @@ class Treebank(Settings):
         default="normalized",
         description="what stands for a word in a linearized tree: XX (normalized), or its part-of-speech tag (kept)",
     )
+    layout: Literal["parallel", "sentences"] = Field(
+        default="parallel",
+        description="sentences and linearized trees, for a parser; or sentences with their trees, for a language model",
+    )
     level: Level = Field(default="word", description="unit of tokens of the sentences")
     vocabulary_size: NonNegativeInt = Field(
         default=8_000, description="number of merges (bpe) or pieces (sentencepiece) to learn"

@@ -91,6 +91,7 @@ class RunSettings(Settings):
             ("training.masking:", training.masking != Masking(), (MASKED_LANGUAGE_MODELING,)),
             ("training.recognition:", training.recognition != Recognition(), (RECOGNITION,)),
             ("model.loops.padding:", loops is not None and loops.is_padded, (RECOGNITION,)),
+            ("training.tree_regularization:", training.tree_regularization is not None, ("language_modeling",)),
             ("training.curriculum:", bool(training.curriculum), ("formal_language", "language_modeling")),
         ):
             if given and self.task not in tasks:
@@ -113,6 +114,15 @@ class RunSettings(Settings):
     def _check_temperature(self) -> Self:
         if self.training.temperature is not None and not _contains(self.model, (Hard, TwoStreamBase)):
             raise ValueError("training.temperature: needs hard attention; the model has none")
+        return self
+
+    @model_validator(mode="after")
+    def _check_tree_regularization(self) -> Self:
+        if self.training.tree_regularization is not None:
+            try:
+                self.training.tree_regularization.require_fits(self.model)
+            except ValueError as error:
+                raise ValueError(f"training.tree_regularization: {error}") from None
         return self
 
     @model_validator(mode="after")

@@ -1,11 +1,13 @@
 """Settings of training."""
 
 from dataclasses import dataclass
+from math import floor
 from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
 
 from structattn.settings.base import OneOf, Positive, Probability, Settings, Size, of_kind
+from structattn.settings.mechanisms import Softmax
 from structattn.settings.optimizers import (
     AdafactorSettings,
     AdamWSettings,
@@ -16,6 +18,7 @@ from structattn.settings.optimizers import (
     Schedule,
     TemperatureSchedule,
 )
+from structattn.settings.transformer import LanguageModelSettings
 
 
 class SequenceBatches(Settings):
@@ -113,6 +116,55 @@ LABEL_ONLY: Final = Recognition()
 """No auxiliary losses."""
 
 
+class TreeRegularization(Settings):
+    """Loss that makes hidden states tree-like, for sentences with trees (Nandi et al. 2025, TreeReg)."""
+
+    weight: PositiveFloat = Field(
+        default=1.0, description="weight of the loss, a mean over sentences; 1 beside loss: token_mean in the paper"
+    )
+    every: Positive = Field(default=10, description="the loss is added in every update whose number this divides")
+    layer: Positive | None = Field(
+        default=None, description="number of the layer, from 1; null: three quarters up, as layer 12 of 16 in the paper"
+    )
+    part: Literal["coordinates", "heads"] = Field(
+        default="coordinates",
+        description="first numbers of the output of the layer, as in the published code; or first heads of its softmax "
+        "attention, before their projection, as in the paper",
+    )
+    share: float = Field(default=0.25, gt=0, le=1, description="how large a share of the numbers or heads")
+
+    def chosen_layer(self, model: LanguageModelSettings) -> int:
+        """Return the number of the layer, from 0."""
+        return (self.layer or max(1, len(model.layers) * 3 // 4)) - 1
+
+    def size(self, model: LanguageModelSettings) -> int:
+        """Return how many numbers of a state are regularized."""
+        if self.part == "coordinates":
+            return floor(self.share * model.d_model)
+        num_heads = self._num_heads(model)
+        return round(self.share * num_heads) * model.d_model // num_heads
+
+    def _num_heads(self, model: LanguageModelSettings) -> int:
+        layer = model.layers[self.chosen_layer(model)]
+        return (layer.num_heads or model.num_heads) if isinstance(layer, Softmax) else 0
+
+    def require_fits(self, model: Settings) -> None:
+        """Raise ValueError unless the model has the layer, and the layer the numbers or heads."""
+        if not isinstance(model, LanguageModelSettings) or model.loops is not None:
+            raise ValueError("needs model.kind: transformer, without loops")
+        number, num_layers = self.chosen_layer(model) + 1, len(model.layers)
+        if number > num_layers:
+            raise ValueError(f"layer: {number}; expected one of the {num_layers} layers of the model, from 1")
+        if self.part == "heads":
+            num_heads = self._num_heads(model)
+            if not num_heads:
+                raise ValueError(f"part: 'heads' needs softmax attention in layer {number}")
+            if not (self.share * num_heads).is_integer():
+                raise ValueError(f"share: {self.share} of {num_heads} heads; expected a share of whole heads")
+        elif not self.size(model):
+            raise ValueError(f"share: {self.share} of {model.d_model} numbers; expected at least one of them")
+
+
 class CurriculumStage(Settings):
     """Stage of a curriculum by length (Elman 1993, Bengio et al. 2009)."""
 
@@ -169,6 +221,9 @@ class TrainingSettings(Settings):
         default="clamp",
         description="receptive fields of several layers; clamp: sums of at most 1 (equation 1); probabilistic: "
         "complement of the product of complements, which does not saturate",
+    )
+    tree_regularization: TreeRegularization | None = Field(
+        default=None, description="TreeReg, for the task language_modeling on sentences with trees; null: none"
     )
     temperature: TemperatureSchedule | None = Field(
         default=None,
@@ -243,6 +298,12 @@ class TrainingSettings(Settings):
         lengths = [stage.max_length for stage in self.curriculum]
         if lengths != sorted(set(lengths)):
             raise ValueError(f"curriculum: expected increasing values of max_length, got {lengths}")
+        return self
+
+    @model_validator(mode="after")
+    def _check_regularizers(self) -> Self:
+        if self.tree_regularization is not None and self.receptive_field_weight:
+            raise ValueError("tree_regularization and receptive_field_weight: expected one of them")
         return self
 
     @model_validator(mode="after")

@@ -61,7 +61,7 @@ def prepare_data(folder: Path, data: Prepare) -> None:
         case Treebank():
             tokenizer = TokenizerSettings(data.level, False, data.vocabulary_size, data.vocabulary_threshold)
             trees = {name: path for name, (path,) in _paths(data).items()}
-            prepare_trees(folder, trees, tags=data.tags, tokenizer=tokenizer)
+            prepare_trees(folder, trees, tags=data.tags, tokenizer=tokenizer, layout=data.layout)
         case TextData():
             test = None if data.test is None else Path(data.test)
             text = TextSettings(**data.model_dump(exclude={"kind", "train", "valid", "test"}))

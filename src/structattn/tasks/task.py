@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 import torch
@@ -31,6 +31,7 @@ class Scores:
         accuracy: the fraction of correct answer tokens, averaged over lengths, for transductions; of correct labels,
             for recognition.
         bleu: BLEU of greedy translations, 0 to 100; translation with ``select_by: bleu`` only.
+        tree_regularization: the mean of this loss over sentences, without its weight, where a run has it.
     """
 
     num_sequences: int
@@ -40,6 +41,7 @@ class Scores:
     lower_bound: float | None = None
     accuracy: float | None = None
     bleu: float | None = None
+    tree_regularization: float | None = None
 
     @property
     def cross_entropy_difference(self) -> float | None:
@@ -91,6 +93,9 @@ class TrainingExamples(Protocol):
         """Return the examples with these numbers; targets are ``<pad>`` where nothing is predicted."""
 
 
+BatchCriterion: TypeAlias = Callable[[torch.nn.Module, Batch], Float[Tensor, ""]]
+
+
 @dataclass(frozen=True)
 class SequenceTask:
     """Predict all or some of the tokens of sequences. See ``Task``.
@@ -101,12 +106,20 @@ class SequenceTask:
         loss: the denominator of an update's loss: its sequences, as in DuSell & Chiang (2024), or the tokens that it
             predicts.
         criterion: model, batch -> the sum of its losses.
+        further: an interval, and the criterion of updates whose number it divides; None: all have the same.
     """
 
     train: TrainingExamples
     validation: Callable[[torch.nn.Module, Callable[[], None]], Scores]
     loss: Literal["sequence_sum", "token_mean"]
-    criterion: Callable[[torch.nn.Module, Batch], Float[Tensor, ""]]
+    criterion: BatchCriterion
+    further: tuple[int, BatchCriterion] | None = None
+
+    def of_update(self, number: int) -> "SequenceTask":
+        """Return the task of an update, the first of which has the number 1."""
+        if self.further is None or number % self.further[0]:
+            return self
+        return replace(self, criterion=self.further[1])
 
     def training_batches(self, epoch: int) -> list[Indices]:
         """Return the batches of an epoch."""

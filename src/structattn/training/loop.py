@@ -15,7 +15,7 @@ from structattn.runs.metadata import PAUSED
 from structattn.runs.selection import selection_score
 from structattn.settings.training import Budget
 from structattn.support.errors import NonFiniteError
-from structattn.tasks.task import BatchT, Scores, Task
+from structattn.tasks.task import BatchT, Scores, SequenceTask, Task
 from structattn.training import progress as after
 from structattn.training.learner import Learner, generator_states, set_generator_states
 from structattn.training.optimizers import temperature_of_update
@@ -70,6 +70,7 @@ def first_gradient_not_finite(model: torch.nn.Module) -> str:
     return "not reproduced when the step was repeated"
 
 
+_OF_SOME_TASKS = ("accuracy", "bleu", "tree_regularization")  # scores
 EXAMPLES_NAMED = 20  # in an error message
 
 
@@ -212,7 +213,10 @@ def update(run: Run) -> None:
     rate = rate_of_update(run.settings.schedule, before.schedule, number)
     if run.settings.temperature is not None:
         set_temperature(run.learner.model, temperature_of_update(run.settings.temperature, number))
-    loss_sum = training_step(run.learner, run.task, Update(number, batches, rate, run.settings.max_grad_norm, idle))
+    task = run.task
+    if isinstance(task, SequenceTask) and task.further is not None:
+        task = task.of_update(number)
+    loss_sum = training_step(run.learner, task, Update(number, batches, rate, run.settings.max_grad_norm, idle))
     run.progress = after.after_update(before, indices, len(epoch))
     num_tokens = sum(run.task.num_tokens(batch) for batch in batches[: len(batches) - idle])
     if run.learner.parallel is not None:
@@ -257,7 +261,7 @@ def validate(run: Run) -> None:
         perplexity=scores.perplexity,
         lower_bound=scores.lower_bound,
         cross_entropy_difference=scores.cross_entropy_difference,
-        **{name: value for name in ("accuracy", "bleu") if (value := getattr(scores, name)) is not None},
+        **{name: value for name in _OF_SOME_TASKS if (value := getattr(scores, name)) is not None},
         improved=improved,
     )
     run.timing.record("validation", update=run.progress.update, duration=round(run.timing.seconds - began, 4))

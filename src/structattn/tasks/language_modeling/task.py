@@ -16,6 +16,7 @@ from structattn.tasks.language_modeling.batches import (
     text_batches,
 )
 from structattn.tasks.language_modeling.evaluate import score_batches, split_lower_bound
+from structattn.tasks.language_modeling.trees import with_tree_regularization
 from structattn.tasks.losses import CROSS_ENTROPY, Criterion
 from structattn.tasks.task import Scores, SequenceTask
 from structattn.text.folders.prepared import PreparedFolder
@@ -46,7 +47,8 @@ def language_modeling_task(prepared: PreparedFolder, settings: RunSettings) -> S
     Raises:
         DataError, SettingsError: the folder or the batches do not suit the task.
     """
-    return _task(prepared, settings, text_batches(prepared, settings.training.batches))
+    task = _task(prepared, settings, text_batches(prepared, settings.training.batches))
+    return task if settings.training.tree_regularization is None else with_tree_regularization(task, prepared, settings)
 
 
 def formal_language_task(prepared: PreparedFolder, settings: RunSettings) -> SequenceTask:

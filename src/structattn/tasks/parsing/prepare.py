@@ -13,19 +13,27 @@
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
-from structattn.support.errors import DataError
-from structattn.tasks.parsing.trees import MAX_DEPTH, Leaf, Tags, Tree, leaves_of, linearize, simplify
+import numpy as np
+
+from structattn.support.errors import DataError, UsageError
+from structattn.tasks.language_modeling.prepare import train_tokenizer
+from structattn.tasks.language_modeling.settings import TextSettings
+from structattn.tasks.parsing.trees import MAX_DEPTH, Leaf, Tags, Tree, binary_splits, leaves_of, linearize, simplify
 from structattn.tasks.translation.prepare import prepare_parallel
 from structattn.tasks.translation.reading import RawPair, Text
 from structattn.tasks.translation.tokenizer_training import TokenizerSettings
+from structattn.text.folders.text_tokenizer import SUBWORD_LEVELS, TextTokenizer
+from structattn.text.folders.writing import require_empty_folder, source_entry, write_tokenized
 from structattn.text.lines import Normalization
 from structattn.text.reading import Notices, read_lines
+from structattn.text.tokenization.tokenizers import locate_errors, refuse_control_symbols
 
 _TOKEN = re.compile(r"[()]|[^ \t()]+")
 
@@ -102,16 +110,26 @@ TREE_TAGS: Final = "tree_tags"
 """The key of the header that tells how trees were linearized."""
 
 
+Layout = Literal["parallel", "sentences"]
+
+
 def prepare_trees(
-    folder: Path, splits: Mapping[str, Path], *, tags: Tags = "normalized", tokenizer: TokenizerSettings
+    folder: Path,
+    splits: Mapping[str, Path],
+    *,
+    tags: Tags = "normalized",
+    tokenizer: TokenizerSettings,
+    layout: Layout = "parallel",
 ) -> tuple[str, ...]:
-    """Write a prepared folder of trees for a parser; see ``prepare_parallel``.
+    """Write a prepared folder of trees for a parser, see ``prepare_parallel``, or for a language model.
 
     Args:
         folder: the prepared folder; must not exist, or be empty.
         splits: maps names of splits to files of bracketed trees.
         tags: what stands for a word in a linearized tree.
         tokenizer: of words and of linearized trees.
+        layout: ``parallel``: sentences and linearized trees, for a parser; ``sentences``: sentences alone, as text, and
+            their trees made binary, for ``training.tree_regularization``; ``tags`` then have no use.
 
     Returns:
         Notices to the user.
@@ -120,6 +138,8 @@ def prepare_trees(
         DataError: a file is refused, with file, line and reason. Nothing is left on disk.
         UsageError: an option is invalid, or an optional library is not installed.
     """
+    if layout == "sentences":
+        return _prepare_sentences(Path(folder), {name: Path(path) for name, path in splits.items()}, tokenizer)
     return prepare_parallel(
         folder,
         {name: (path,) for name, path in splits.items()},
@@ -134,3 +154,63 @@ def _read_pairs(tags: Tags, path: Path, notices: Notices) -> Iterator[RawPair]:
     for line, tree in read_trees(path, notices):
         sides = " ".join(leaf.word for leaf in leaves_of(tree)), " ".join(linearize(tree, tags))
         yield RawPair(line, *(Text(side, path, line, 0) for side in sides))
+
+
+def _prepare_sentences(folder: Path, splits: Mapping[str, Path], tokenizer: TokenizerSettings) -> tuple[str, ...]:
+    """Write the words of trees as text, and the trees. All of them are in memory at once."""
+    settings = TextSettings(
+        tokenizer.level,
+        min_count=max(1, tokenizer.threshold),
+        vocabulary_size=tokenizer.size if tokenizer.level in SUBWORD_LEVELS else None,
+        marker=tokenizer.marker,
+    )
+    if settings.unit != "word":
+        raise UsageError(f"level {settings.level!r}: trees are over words; expected words or parts of words (--level)")
+    require_empty_folder(folder)
+    notices = Notices()
+    sources = [source_entry(path, name, folder) for name, path in splits.items()]
+    trees = {name: list(read_trees(path, notices)) for name, path in splits.items()}
+    words = {name: _counted(splits[name], of_split) for name, of_split in trees.items()}
+    train = words.pop("train")
+    encoder = train_tokenizer(train, [word for of_split in words.values() for word in of_split], settings)
+    encoded = {name: _encoded(encoder, of_split) for name, of_split in trees.items()}
+    write_tokenized(
+        folder,
+        kind="sentences",
+        tokenizer=encoder,
+        description=settings.description(),
+        splits={name: [tokens for tokens, _ in of_split] for name, of_split in encoded.items()},
+        sources=sources,
+        trees={name: np.array([rank for _, ranks in of_split for rank in ranks]) for name, of_split in encoded.items()},
+    )
+    return notices.messages
+
+
+def _counted(path: Path, trees: list[NumberedTree]) -> Counter[str]:
+    """Count the words; refuse names of control symbols."""
+    counts = Counter[str]()
+    for line, tree in trees:
+        words = [leaf.word for leaf in leaves_of(tree)]
+        with locate_errors(path, line, 0, exact=False):
+            refuse_control_symbols(" ".join(words), words)
+        counts.update(words)
+    return counts
+
+
+def _encoded(encoder: TextTokenizer, trees: list[NumberedTree]) -> list[tuple[list[int], list[int]]]:
+    """Return the ids of each sentence, and for each the rank of the split after it or 0."""
+    known: dict[str, list[int]] = {}
+    sentences = []
+    for _, tree in trees:
+        tokens: list[int] = []
+        ends = []
+        for leaf in leaves_of(tree):
+            if leaf.word not in known:
+                known[leaf.word] = encoder.encode(leaf.word)
+            tokens += known[leaf.word]
+            ends.append(len(tokens) - 1)
+        ranks = [0] * len(tokens)
+        for rank, (_, word, _) in enumerate(binary_splits(tree), start=1):
+            ranks[ends[word]] = rank
+        sentences.append((tokens, ranks))
+    return sentences

@@ -32,6 +32,7 @@ LOG_PROBABILITIES = StoredArray("log_probabilities.bin", np.dtype("<f8"))
 LINES = StoredArray("lines.bin", np.dtype("<i8"))
 RARE = StoredArray("rare.bin", np.dtype("<i4"))
 EDITS = StoredArray("edits.bin", np.dtype("<i4"))
+TREES = StoredArray("trees.bin", np.dtype("<i4"))  # for each token; the others are for each sequence
 
 Kind = Literal["formal_language", "sentences", "stream", "transduction", "recognition", "parallel"]
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]

@@ -5,6 +5,7 @@ vocabulary.txt                  one symbol per line
 SPLIT/tokens.bin                int32, little endian: the concatenated sequences, without <bos> and <eos>
 SPLIT/offsets.bin               int64: sequence i is tokens[offsets[i]:offsets[i + 1]]
 SPLIT/log_probabilities.bin     float64, optional: log p(w | length of w) of each sequence
+SPLIT/trees.bin                 int32, for sentences with trees: the rank of the split after each token, or 0
 SPLIT/edits.bin                 int32, for recognition: -1 for a member, otherwise the edits that made a negative, or 0
 
 For text whose tokens are subwords:
@@ -44,6 +45,7 @@ from structattn.text.folders.header import (
     LINES,
     LOG_PROBABILITIES,
     TOKENS,
+    TREES,
     Counts,
     Header,
     read_header,
@@ -119,6 +121,17 @@ class PreparedFolder:
             DataError: the folder holds data of another kind, there is no such split, or its file is inconsistent.
         """
         return map_array(self.path / name, EDITS, self._counts(name).sequences)
+
+    def trees(self, name: str) -> Int32[np.ndarray, " tokens"]:
+        """Return the binary trees of the sentences of a split; see ``write_tokenized``.
+
+        Raises:
+            DataError: the folder has no trees, there is no such split, or its file is inconsistent.
+        """
+        counts = self._counts(name)
+        if f"{name}/{TREES.name}" not in self.header.files:
+            raise DataError(self.path / name, "has no trees; expected sentences of `prepare trees --layout sentences`")
+        return map_array(self.path / name, TREES, counts.tokens)
 
     @property
     def sides(self) -> ParallelSides:

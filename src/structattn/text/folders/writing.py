@@ -29,6 +29,7 @@ from structattn.text.folders.header import (
     OFFSETS,
     SPLIT_NAME,
     TOKENS,
+    TREES,
     Counts,
     Header,
     Kind,
@@ -104,6 +105,7 @@ def write_tokenized(
     sources: Sequence[Mapping[str, str]] = (),
     log_probabilities: Mapping[str, Float64[np.ndarray, " sequences"]] | None = None,
     edits: Mapping[str, Int64[np.ndarray, " sequences"]] | None = None,
+    trees: Mapping[str, Int64[np.ndarray, " tokens"]] | None = None,
     extra: Callable[[], Mapping[str, Any]] = dict,
 ) -> None:
     """Write a prepared folder atomically, as ``write_prepared``, with any tokenizer of text.
@@ -117,12 +119,14 @@ def write_tokenized(
         sources: see ``write_prepared``.
         log_probabilities: see ``write_prepared``.
         edits: see ``write_prepared``.
+        trees: maps names of splits to the binary trees of their sequences: for each token, the rank, from 1 at the
+            root, at which a tree is split after it, each span before those inside; 0 within words and at the end.
         extra: returns JSON, stored unchanged; called after all sequences are written.
 
     Raises:
         DataError, ValueError: see ``write_prepared``.
     """
-    given = {LOG_PROBABILITIES: log_probabilities or {}, EDITS: edits or {}}
+    given = {LOG_PROBABILITIES: log_probabilities or {}, EDITS: edits or {}, TREES: trees or {}}
     for array, of_splits in given.items():
         _check_names(splits, of_splits, array)
     with new_prepared_folder(folder) as temporary:
@@ -230,8 +234,9 @@ def _write_split(
                 writer.add(sequence)
     counts = writer.counts
     for array, values in arrays.items():
-        if values.shape != (counts.sequences,):
-            raise ValueError(f"split {name!r}: {counts.sequences} sequences, but {array.name} of shape {values.shape}")
+        size, unit = (counts.tokens, "tokens") if array is TREES else (counts.sequences, "sequences")
+        if values.shape != (size,):
+            raise ValueError(f"split {name!r}: {size} {unit}, but {array.name} of shape {values.shape}")
         write_unflushed(folder / array.name, values.astype(array.dtype).tobytes())
     return counts
 
