@@ -116,8 +116,9 @@ class MemberScores:
         num_sequences: the number of members.
         num_tokens: the number of their symbols, ``<eos>`` included.
         cross_entropy: -Σ log p(w <eos>) / num_tokens.
-        lower_bound: that of the distribution that members are drawn from: within the lengths of training, with uniform
-            lengths; beyond them given the length, which no model can know. None if it is unknown.
+        lower_bound: that of the distribution that members are drawn from: within the lengths of training, with lengths
+            that are uniform over those that training members have; beyond them given the length, which no model can
+            know. None if it is unknown.
         cross_entropy_difference: cross_entropy - lower_bound.
     """
 

@@ -157,6 +157,19 @@ def test_a_run(run_dir, folder):
             refused(["0#0"])
 
 
+def test_the_bound_counts_the_lengths_that_training_members_have(tmp_path):
+    prepare_recognition(tmp_path / "hard", "marked-reversal", "hard", sizes=RecognitionSizes(60, 30, 80, 9, 20, 60))
+    prepared = open_prepared(tmp_path / "hard")
+    (sequences, edits), (training, kinds) = ((prepared.split(x), prepared.edits(x)) for x in ("test", "train"))
+    trained = {len(training[index]) for index in np.flatnonzero(kinds == MEMBER).tolist()}
+    own = [len(sequences[index]) for index in np.flatnonzero(edits == MEMBER).tolist()]
+    own = [length for length in own if length <= 9]
+    bound = sum((length // 2) * math.log(2) + math.log(len(trained)) for length in own)
+    found = compare(prepared, "test", [True] * len(edits), np.zeros(len(edits))).members["0-9"]
+    assert len(trained) < 5
+    assert found.lower_bound == pytest.approx(bound / sum(length + 1 for length in own))
+
+
 def require_members(scores, model, texts):
     """Compare scores of language modeling with those of one member at a time; training members have up to 9 symbols."""
     for low, high, num_lengths in ((0, 9, 5), (10, 20, 1), (21, 60, 1)):

@@ -67,10 +67,12 @@ def compare(
     sequences, edits = prepared.split(split), np.asarray(prepared.edits(split))
     strings = [string_of(sequences, index) for index in range(len(sequences))]
     language, labels = language_of(prepared), (edits == MEMBER).tolist()
-    rules = trivial_rules(language, _training_members(prepared))
+    training = _training_members(prepared)
+    rules = trivial_rules(language, training)
     answers = answers_of_rules(rules, strings, labels)
     limits = band_limits(prepared)
     bands = [_band(len(string), limits) for string in strings]
+    num_lengths = {_band(0, limits): len({len(member) for member in training})}
     groups = {ALL: [True] * len(labels), "members": labels, **_negatives(edits)}
     shape = rules.get("shape", rules["neighbours"])
     groups["well-shaped negatives"] = [
@@ -79,7 +81,7 @@ def compare(
     return RecognitionScores(
         groups={name: found for name, chosen in groups.items() if (found := _by_band(right, bands, chosen))},
         rules={name: _by_band(given, bands, groups[ALL]) for name, given in answers.items()},
-        members=None if nats is None else _members(language, strings, bands, nats, labels, limits[0]),
+        members=None if nats is None else _members(language, strings, bands, nats, labels, num_lengths),
     )
 
 
@@ -89,9 +91,9 @@ def _members(
     bands: Sequence[str],
     nats: NDArray[np.float64],
     labels: Sequence[bool],
-    longest: int,
+    num_lengths: Mapping[str, int],
 ) -> dict[str, MemberScores]:
-    """Return the scores of language modeling of the members of each band; ``longest`` is that of training."""
+    """Return the scores of language modeling of the members of each band; ``num_lengths`` of training in its band."""
     chosen = np.flatnonzero(labels)
     own = [strings[index] for index in chosen.tolist()]
     lengths, of_band = np.array([len(string) for string in own]), np.array(bands)[chosen]
@@ -102,9 +104,7 @@ def _members(
         num_tokens = int((lengths[inside] + 1).sum())
         cross_entropy, bound = float(nats[chosen][inside].sum() / num_tokens), None
         if conditionals is not None:
-            trained = lengths[inside].max() <= longest
-            num_lengths = len(language.valid_lengths(0, longest)) if trained else 1
-            bound = lower_bound(conditionals[inside], lengths[inside], num_lengths)
+            bound = lower_bound(conditionals[inside], lengths[inside], num_lengths.get(band, 1))
         difference = None if bound is None else cross_entropy - bound
         scores[str(band)] = MemberScores(int(inside.sum()), num_tokens, cross_entropy, bound, difference)
     return scores
