@@ -29,16 +29,19 @@ from torch import nn
 from torch.nn import functional as F
 
 from decoding import built, incremental, sentences, translate
+from structattn.attention import cache
 from structattn.models.builders.layers import VocabularySpec
 from structattn.models.builders.models import build_language_model
+from structattn.operators.softmax_attention import cpu
 from structattn.settings.transformer import LanguageModelSettings
 
 OPERATOR = importlib.import_module("structattn.operators.softmax_attention")
-KERNELS = importlib.import_module("structattn.operators.softmax_attention.cpu")
-ROW_INDICES = importlib.import_module("structattn.operators.common.row_indices")
 VARIANTS: dict[str, list[tuple[Any, str, Any]]] = {
-    "kernel": [(KERNELS, "_torch_is_faster", lambda *given: False)],
-    "torch": [(OPERATOR, "_choice", lambda *given: "gpu"), (ROW_INDICES, "compiled_kernels", lambda: None)],
+    "kernel": [(cpu, "_torch_is_faster", lambda *given: False)],
+    "torch": [
+        (OPERATOR, "chosen_implementation", lambda *given: "gpu"),
+        (cache, "can_index_rows", lambda *given: False),
+    ],
     "operator": [],
 }
 VOCABULARY = 1000
