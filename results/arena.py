@@ -17,7 +17,8 @@ from sections import command, counted, link, table
 from stored import HERE, Stored
 
 from structattn.metrics.statistics import Proportion, sample_statistics, wilson_interval
-from structattn.report.figure import INK, new_figure
+from structattn.report.figure import new_figure
+from structattn.report.style import INK
 from structattn.settings.sweep import SweepSettings
 from structattn.sweeps.table import split_scores
 from structattn.sweeps.trials import cells_of

@@ -16,7 +16,8 @@ from matplotlib.lines import Line2D
 from stored import stored
 
 from structattn.metrics.statistics import critical_value
-from structattn.report.figure import INK, MUTED, figure_style, line_style, new_figure
+from structattn.report.figure import figure_style, new_figure
+from structattn.report.style import INK, MUTED, line_style
 
 PUBLISHED, OURS = MUTED, line_style(0).color
 MODELS = {"Tf": 0, "Tf+Sup": 1, "Tf+Nd": 2, "LSTM": 3, "LSTM+Sup": 4, "LSTM+Nd": 5} | {

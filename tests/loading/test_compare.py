@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 import structattn
 from structattn.cli.app import app
 from structattn.explorer.recording_files import read_recorded_runs
-from structattn.report.figure import line_style
+from structattn.report.style import line_style
 from structattn.report.tables import OF_TWO_RUNS
 from structattn.settings.run import resolve_settings
 from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language

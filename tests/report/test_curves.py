@@ -10,8 +10,8 @@ from structattn.report.curves import (
     training_series,
     validation_series,
 )
-from structattn.report.figure import line_style
 from structattn.report.runs import read_run
+from structattn.report.style import line_style
 
 
 def runs_of(*folders):

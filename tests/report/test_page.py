@@ -12,7 +12,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from structattn.cli.report_page import write_report
-from structattn.report.figure import INKS
+from structattn.report.style import INKS
 from structattn.runs.folder import RunFolder
 from structattn.support.errors import DataError, StructattnError
 

@@ -2,9 +2,9 @@
 
 import re
 
-from structattn.report.figure import line_style
 from structattn.report.page import duration, flattened, nats, perplexity, visible
 from structattn.report.runs import read_run
+from structattn.report.style import line_style
 from structattn.report.tables import summary_tables
 
 

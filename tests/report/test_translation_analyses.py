@@ -6,8 +6,8 @@ import re
 import pytest
 
 from structattn.cli.report_page import write_report
-from structattn.report.figure import line_style
 from structattn.report.runs import read_run
+from structattn.report.style import line_style
 from structattn.support.errors import DataError
 from structattn.support.json_files import write_json
 from structattn.tasks.translation.comparison_report import differences_plot

@@ -6,8 +6,8 @@ from html import unescape
 
 import pytest
 
-from structattn.report.figure import line_style
 from structattn.report.runs import read_run
+from structattn.report.style import line_style
 from structattn.tasks.translation.report import translation_section
 
 

@@ -7,9 +7,10 @@ from structattn.explorer.figures import dependency_plot, explanations
 from structattn.explorer.recording_files import RecordedRun, read_recorded_runs
 from structattn.extraction.report import extraction_section
 from structattn.report.curves import learning_curve_plots, length_curve_plot
-from structattn.report.figure import MOST_DRAWN, LineStyle, figure_element, file_name, first_drawn, line_style
+from structattn.report.figure import figure_element, file_name
 from structattn.report.page import SIGNATURE, Markup, create_report_folder, flattened, joined, page_text, tag
 from structattn.report.runs import Run
+from structattn.report.style import MOST_DRAWN, LineStyle, first_drawn, line_style
 from structattn.report.tables import different_ends, main_split, summary_tables, swatch, worse_than_baselines
 from structattn.support.files import write_atomically
 from structattn.tasks.chunking.report import chunking_section

@@ -12,22 +12,9 @@ from matplotlib.image import AxesImage
 from structattn.explorer.recording import RecordedExample
 from structattn.explorer.recording_files import RecordedRun
 from structattn.loading.records import Record, action_names
-from structattn.report.figure import (
-    INK,
-    KEEP,
-    MUTED,
-    POP,
-    PUSH,
-    SOURCE,
-    LineStyle,
-    Plot,
-    alpha_colormap,
-    figure_element,
-    figure_style,
-    file_name,
-    new_figure,
-)
+from structattn.report.figure import Plot, alpha_colormap, figure_element, figure_style, file_name, new_figure
 from structattn.report.page import Markup, joined, tag, visible
+from structattn.report.style import INK, KEEP, MUTED, POP, PUSH, SOURCE, LineStyle
 from structattn.report.tables import swatch
 from structattn.settings.mechanisms import MECHANISMS
 from structattn.support.shapes import Float

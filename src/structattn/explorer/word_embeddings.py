@@ -11,7 +11,8 @@ from matplotlib.lines import Line2D
 from structattn.loading.trained_run import TrainedRun
 from structattn.loading.word_vectors import WordVectors
 from structattn.metrics.neighbours import Agreement, class_agreement, nearest_neighbours
-from structattn.report.figure import KEEP, LINE, figure_style, legend_above, line_style, new_figure
+from structattn.report.figure import figure_style, legend_above, new_figure
+from structattn.report.style import KEEP, LINE, line_style
 from structattn.runs.store import write_analysis
 from structattn.support.errors import UsageError
 from structattn.support.files import write_atomically

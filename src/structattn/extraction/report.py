@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from structattn.extraction.files import KIND
-from structattn.report.figure import LineStyle
 from structattn.report.page import MISSING, Markup, joined, stacked_table, tag
 from structattn.report.runs import Run
+from structattn.report.style import LineStyle
 from structattn.report.tables import swatch
 
 

@@ -11,19 +11,9 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from structattn.report.figure import (
-    GRID,
-    INK,
-    LINE,
-    MUTED,
-    LineStyle,
-    Plot,
-    figure_style,
-    legend_above,
-    line_style,
-    new_figure,
-)
+from structattn.report.figure import Plot, figure_style, legend_above, new_figure
 from structattn.report.runs import Run
+from structattn.report.style import GRID, INK, LINE, MUTED, LineStyle, line_style
 from structattn.support.environment import printable
 
 _SPREAD = 0.12  # fraction of the distance between two categories over which curves are spread

@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from structattn.report.figure import LineStyle
 from structattn.report.page import (
     MISSING,
     Markup,
@@ -21,6 +20,7 @@ from structattn.report.page import (
     unbroken,
 )
 from structattn.report.runs import Run
+from structattn.report.style import LineStyle
 from structattn.settings.training import TrainingSettings
 
 Score = Mapping[str, Any]

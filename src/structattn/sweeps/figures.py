@@ -13,8 +13,9 @@ from structattn.explorer.searched_text import default_examples
 from structattn.loading.records import Record
 from structattn.loading.runs import open_run
 from structattn.report.curves import Curve, Panel, Place, Value, curves_plot
-from structattn.report.figure import KEEP, Plot, figure_style, file_name, line_style, new_figure
+from structattn.report.figure import Plot, figure_style, file_name, new_figure
 from structattn.report.runs import Run, read_run
+from structattn.report.style import KEEP, line_style
 from structattn.runs.folder import RunFolder
 from structattn.runs.store import analysis_path, hypotheses_path
 from structattn.settings.published import (

@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 
 from structattn.cli.app import app
 from structattn.metrics.translation import corpus_scores
-from structattn.report.figure import line_style
 from structattn.report.runs import read_run
+from structattn.report.style import line_style
 from structattn.report.tables import OF_TWO_RUNS
 from structattn.runs.folder import RunFolder
 from structattn.runs.store import read_translations

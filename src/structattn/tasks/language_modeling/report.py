@@ -4,9 +4,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from structattn.report.figure import LineStyle
 from structattn.report.page import Markup, joined, perplexity, stacked_table, tag
 from structattn.report.runs import Run
+from structattn.report.style import LineStyle
 from structattn.report.tables import OF_TWO_RUNS, swatch
 
 Found = Mapping[str, Any]  # written by `structattn compare`

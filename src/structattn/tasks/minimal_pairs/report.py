@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from structattn.report.figure import LineStyle
 from structattn.report.page import MISSING, Markup, joined, stacked_table, tag
 from structattn.report.runs import Run
+from structattn.report.style import LineStyle
 from structattn.tasks.minimal_pairs.data import BLIMP, FIELDS, PHENOMENA
 
 

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from structattn.report.figure import LineStyle
 from structattn.report.page import Markup, joined, percent, points, table, tag
 from structattn.report.runs import Run
+from structattn.report.style import LineStyle
 from structattn.report.tables import swatch
 
 _HEADINGS = ("precision", "recall", "F1", "exact", "F1, no labels")

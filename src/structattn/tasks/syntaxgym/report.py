@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from structattn.report.figure import LineStyle
 from structattn.report.page import MISSING, Markup, joined, stacked_table, tag
 from structattn.report.runs import Run
+from structattn.report.style import LineStyle
 
 _NOTE = (
     "SyntaxGym: percent of the items of which a prediction about the surprisals of regions holds, with 95 % Wilson "

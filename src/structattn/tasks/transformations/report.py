@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from structattn.report.figure import LineStyle
 from structattn.report.page import Markup, joined
 from structattn.report.runs import Run
+from structattn.report.style import LineStyle
 from structattn.report.tables import all_splits, table_of_rows
 
 TransformationRows = Mapping[str, Mapping[str, Any]]  # group -> TransformationScores as a mapping

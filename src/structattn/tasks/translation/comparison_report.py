@@ -7,19 +7,10 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.container import ErrorbarContainer
 
-from structattn.report.figure import (
-    LINE,
-    LineStyle,
-    Plot,
-    figure_element,
-    figure_style,
-    file_name,
-    first_drawn,
-    legend_above,
-    new_figure,
-)
+from structattn.report.figure import Plot, figure_element, figure_style, file_name, legend_above, new_figure
 from structattn.report.page import MISSING, Markup, joined, table, tag
 from structattn.report.runs import Run
+from structattn.report.style import LINE, LineStyle, first_drawn
 from structattn.report.tables import OF_TWO_RUNS, swatch
 from structattn.runs.store import hypotheses_path
 from structattn.support.environment import name_of

@@ -8,19 +8,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.container import ErrorbarContainer
 
-from structattn.report.figure import (
-    LINE,
-    LineStyle,
-    Plot,
-    figure_element,
-    figure_style,
-    file_name,
-    first_drawn,
-    legend_above,
-    new_figure,
-)
+from structattn.report.figure import Plot, figure_element, figure_style, file_name, legend_above, new_figure
 from structattn.report.page import MISSING, Markup, count, joined, table, tag
 from structattn.report.runs import Run
+from structattn.report.style import LINE, LineStyle, first_drawn
 from structattn.report.tables import swatch
 
 Proportions = Mapping[str, Mapping[str, Any]]  # name -> trials, successes, value, lower, upper

@@ -9,19 +9,10 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from structattn.metrics.translation import import_sacrebleu
-from structattn.report.figure import (
-    LINE,
-    LineStyle,
-    Plot,
-    figure_element,
-    figure_style,
-    file_name,
-    first_drawn,
-    legend_above,
-    new_figure,
-)
+from structattn.report.figure import Plot, figure_element, figure_style, file_name, legend_above, new_figure
 from structattn.report.page import MISSING, Markup, joined, table, tag
 from structattn.report.runs import Run
+from structattn.report.style import LINE, LineStyle, first_drawn
 from structattn.report.tables import swatch
 from structattn.runs.store import hypotheses_path, read_translations
 from structattn.support.errors import UsageError
