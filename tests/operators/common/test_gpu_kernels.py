@@ -28,9 +28,10 @@ def run(*command: str, **variables: str) -> str:
     return result.stdout
 
 
+@pytest.mark.parametrize("operator", OPERATORS)
 @pytest.mark.parametrize("selection", ["not slow", pytest.param("slow", marks=pytest.mark.slow)])
-def test_interpreted_kernels_equal_the_definition(selection):
-    tests = [str(path) for operator in OPERATORS for path in sorted((HERE.parent / operator).glob("test_*gpu*.py"))]
+def test_interpreted_kernels_equal_the_definition(selection, operator):
+    tests = [str(path) for path in sorted((HERE.parent / operator).glob("test_*gpu*.py"))]
     root, selected = str(HERE.parents[2]), f"not gpu and {selection}"
     output = run(
         *("-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", selected, "--rootdir", root, *tests),
