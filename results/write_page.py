@@ -19,7 +19,7 @@ PAGES = DOCS / "results"
 ARENA = "arena"
 """The name of the page of the arena, and of the tables of findings that its runs decide."""
 OURS = ["finding_the_stack/marked_reversal", "finding_the_stack/three_languages", "finding_the_stack/restarts"]
-OURS += ["finding_the_stack/hardest_cfl"]
+OURS += ["finding_the_stack/hardest_cfl", "finding_the_stack/single_seeds"]
 HEAD = ["table", "finding", "verdict", "published", "ours", "ours, longer", "difference (95 %)", "because"]
 
 FIRST = """# Results
@@ -28,19 +28,16 @@ What the papers found, and what our runs say of it: one row a finding. All runs 
 corpora that two cores can train. Verdicts are computed from the stored scores by `python results/write_page.py`.
 
 {counts}
-- *agrees*, *disagrees*: the 95 % interval of the difference over seeds (in pairs where seeds are shared; Student's
-  t) excludes 0 on the published side, or on the other; of a published number: our interval holds it, or does not.
-- *undecided*: the interval holds 0, there is one seed, or one seed makes the verdict. The best of several trials is
-  one number.
+- *agrees*, *disagrees*: the 95 % interval of the difference over seeds (in pairs where seeds are shared; Student's t)
+  excludes 0 on the published side, or on the other; of a published number: our interval holds it, or does not.
+- *undecided*: the interval holds 0, there is one seed, or one seed makes the verdict. The best of many is one number.
 - *not decidable at this size*: the configuration is another one, or a model has not learned its task.
 - *ours*: means over seeds ± half the interval, or the best of several trials, in the order of the finding, at the
-  lengths of training; *longer*: beyond them, of context-free languages above the bound that knows the length.
-  *Still improving*: the best update of all trials is the last, so that they rank the speed of learning. *Earlier
-  settings*: the recipe has changed.
+  lengths of training; *longer*: beyond them, of context-free languages above the bound that knows the length. *Still
+  improving*: the best update of all trials is the last, so that they rank the speed of learning. *Earlier settings*:
+  the recipe has changed. [Finding the stack](results/finding_the_stack.md) is a question of ours.
 
 {rows}
-[Finding the stack](results/finding_the_stack.md) is a question of ours.
-
 ```{{toctree}}
 :hidden:
 :glob:
