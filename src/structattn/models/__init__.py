@@ -33,9 +33,8 @@ if TYPE_CHECKING:
     from structattn.models.initialization import initialize_transformer
     from structattn.models.language_model import LanguageModel, MaskedLanguageModel
     from structattn.models.layers import Layers, LayersState
-    from structattn.models.looped import LoopedLayers, LoopedState
+    from structattn.models.looped import LoopedLayers, LoopedState, PaddedLayers
     from structattn.models.mode import evaluating, evaluating_with_dropout
-    from structattn.models.padded import PaddedLayers
     from structattn.models.protocols import AttendingModel, CausalModel
     from structattn.models.recurrent.initialization import initialize_recurrent
     from structattn.models.recurrent.language_model import RecurrentLanguageModel

@@ -10,8 +10,7 @@ from structattn.models.block import HiddenStates
 from structattn.models.characters.embedding import SpelledEmbedding, require_untied
 from structattn.models.embedding import Embedding, TwoStreamEmbedding, class_logits
 from structattn.models.layers import Layers, LayersState
-from structattn.models.looped import LoopedLayers, LoopedState
-from structattn.models.padded import PaddedLayers
+from structattn.models.looped import LoopedLayers, LoopedState, PaddedLayers
 from structattn.support.shapes import Bool, Float, Int
 
 

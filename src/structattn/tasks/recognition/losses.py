@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from structattn.models.padded import PaddedLayers
+from structattn.models.looped import PaddedLayers
 from structattn.models.recognition import RecognitionHeads, RecognitionLogits
 from structattn.settings.training import Recognition
 from structattn.support.shapes import Float
