@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
 import yaml
-from pydantic import Field, PositiveFloat, ValidationError, WithJsonSchema, model_validator
+from pydantic import Field, ValidationError, WithJsonSchema, model_validator
 
 from structattn.settings.base import OneOf, Positive, Seed, Settings, of_kind
+from structattn.settings.distributions import Cycle, Distribution
 from structattn.settings.published import (
     ANALYSES,
     EPOCH,
@@ -92,50 +93,6 @@ MAX_TRIALS = 100_000
 Changes = dict[str, Any]
 
 _Split = Literal["train", "valid", "test", "gen"]
-
-
-class _Interval(Settings):
-    low: float = Field(description="lower end")
-    high: float = Field(description="upper end")
-
-    @model_validator(mode="after")
-    def _check_order(self) -> Self:
-        if self.low > self.high:
-            raise ValueError(f"low {self.low} is greater than high {self.high}")
-        return self
-
-
-class LogUniform(_Interval):
-    """Log-uniform distribution between ``low`` and ``high``."""
-
-    kind: Literal["log_uniform"] = "log_uniform"
-    low: PositiveFloat = Field(description="lower end")
-    high: PositiveFloat = Field(description="upper end")
-
-
-class Uniform(_Interval):
-    """Uniform distribution between ``low`` and ``high``."""
-
-    kind: Literal["uniform"]
-
-
-class UniformInteger(_Interval):
-    """Uniform distribution of integers from ``low`` to ``high``."""
-
-    kind: Literal["integer"]
-    low: int = Field(description="lower end, included")
-    high: int = Field(description="upper end, included")
-
-
-class Cycle(Settings):
-    """Values that the trials of each cell take in turn: trial r has value r mod n."""
-
-    kind: Literal["cycle"]
-    values: tuple[int | float, ...] = Field(min_length=1, description="the values")
-
-
-Interval = LogUniform | Uniform | UniformInteger
-Distribution = Annotated[Interval | Cycle, OneOf("kind", "log_uniform")]
 
 
 def matches(cell: Mapping[str, str], pattern: CellPattern) -> bool:

@@ -11,8 +11,9 @@ from typing import Any, Final
 
 from structattn.loading.runs import open_run
 from structattn.runs.folder import differences, existing_run
+from structattn.settings.distributions import Cycle
 from structattn.settings.run import RunSettings
-from structattn.settings.sweep import Cycle, SweepSettings
+from structattn.settings.sweep import SweepSettings
 from structattn.support import __version__
 from structattn.support.environment import source_commit
 from structattn.support.errors import SettingsError, UsageError

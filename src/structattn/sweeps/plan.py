@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from structattn.settings.sweep import Cycle, Interval, LogUniform, SweepSettings, TpeSampler, Uniform
+from structattn.settings.distributions import Cycle, Interval, LogUniform, Uniform
+from structattn.settings.sweep import SweepSettings, TpeSampler
 from structattn.settings.training import Budget
 from structattn.support.imports import require_modules
 from structattn.support.seeds import derived_seed

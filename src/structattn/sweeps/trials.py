@@ -12,9 +12,10 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
 
+from structattn.settings.distributions import Cycle, LogUniform, Uniform
 from structattn.settings.prepare import Prepare, SampledData
 from structattn.settings.run import RunSettings, error_message, resolve_settings, set_path
-from structattn.settings.sweep import Cycle, Halving, LogUniform, SweepSettings, Uniform
+from structattn.settings.sweep import Halving, SweepSettings
 from structattn.settings.training import TrainingSettings
 from structattn.support.errors import SettingsError
 from structattn.support.seeds import numpy_generator
