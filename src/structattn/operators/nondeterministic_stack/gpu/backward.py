@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from structattn.operators.common.checks import inside
-from structattn.operators.common.gpu import gpu_kernels, launch, power_of_two
+from structattn.operators.common.gpu import dot_precision, gpu_kernels, launch, power_of_two
 from structattn.operators.nondeterministic_stack.arguments import Gradients
 from structattn.operators.nondeterministic_stack.gpu.tiles import Shares, Tiling
 
@@ -140,11 +140,12 @@ def _block_of_prefixes(shares: Shares, tiling: Tiling, values: Tensor, y: Tensor
         (min(block + 1, tiling.diagonals), tiling.batch),
         (shares.W, shares.push, shares.replace, values, shares.lengths, y),
         *(block, tiling.time, tiling.blocks, tiling.diagonals, m, values.stride(0)),
-        **_padded(tiling),
+        Q=tiling.states,
+        S=tiling.symbols,
+        CP=tiling.padded,
         NP=tiling.rows,
         MB=_columns(m),
-        NARROW=power_of_two(1 + m, 16),
-        num_warps=4 if _configurations(tiling) <= 8 else 8,
+        num_warps=4,
     )
 
 
@@ -179,7 +180,10 @@ def _anti_diagonal(
         (parts, tiling.batch),
         (slots, shares.W, R_, W_, shares.push, shares.replace, shares.factor, shares.lengths, *sums),
         *(d, tiling.time, tiling.blocks, tiling.diagonals, tiling.window),
-        **_padded(tiling),
+        Q=tiling.states,
+        S=tiling.symbols,
+        CP=tiling.padded,
         NP=tiling.rows,
-        num_warps=1 if _configurations(tiling) <= 8 else 4,  # as few as hold a row in registers
+        PRECISION=dot_precision(R_.dtype, tf32=False),  # errors of a row enter all later ones
+        num_warps=4,
     )

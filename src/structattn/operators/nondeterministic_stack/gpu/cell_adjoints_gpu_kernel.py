@@ -64,15 +64,14 @@ def products(
 @triton.jit(do_not_specialize=["d", "T", "blocks", "diagonals", "window"])
 def rows(
     slots, W, R_, W_, push, replace, factor, lengths, sums_W, sums_R, d, T, blocks, diagonals, window,
-    Q: tl.constexpr, S: tl.constexpr, QP: tl.constexpr, SP: tl.constexpr, NP: tl.constexpr,
+    Q: tl.constexpr, S: tl.constexpr, CP: tl.constexpr, NP: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Solve the tile for rising j; its first row continues the last one of tile (J-1,I).
 
-    ``slots`` (B, blocks, S, NP, NP) is R[I,I] transposed, so that no sum runs over the threads of a warp.
+    A row is a matrix of all configurations, as in `solve`. ``slots`` (B, blocks, S, NP, NP) is R[I,I] transposed.
     """
     C: tl.constexpr = Q * S
     NB: tl.constexpr = NP // Q
-    KB: tl.constexpr = 16  # earlier rows at a time
     J, b = tl.program_id(0), tl.program_id(1).to(tl.int64)
     I = J + d
     n = tl.load(lengths + b)
@@ -86,52 +85,45 @@ def rows(
     sums_W, sums_R = sums_W + (b * blocks + J) * S * NP * NP, sums_R + (b * blocks + J) * S * NP * NP
     push, replace = push + b * T * C * C, replace + b * T * C * C
 
-    s, z, i = tl.arange(0, QP)[:, None, None], tl.arange(0, SP)[None, :, None], tl.arange(0, NP)[None, None, :]
-    exists, t = (s < Q) & (z < S), I * NB + i // Q
+    c, i, k = tl.arange(0, CP)[:, None], tl.arange(0, NP)[None, :], tl.arange(0, NP)[:, None]
+    z, t, start = c // Q, I * NB + i // Q, tl.arange(0, CP)[None, :]
+    exists, moves = c < C, (c < C) & (start < C)
     real = exists & (i < NB * Q) & (t <= n)
-    zy, k = tl.arange(0, SP)[:, None, None], tl.arange(0, NP)[None, :, None]
-    square = zy * NP * NP + k * NP + i
-    s4, z4 = tl.arange(0, QP)[:, None, None, None], tl.arange(0, SP)[None, :, None, None]
-    u4, y4 = tl.arange(0, QP)[None, None, :, None], tl.arange(0, SP)[None, None, None, :]
-    stays = (s4 < Q) & (z4 < S) & (u4 < Q) & (y4 < S)
-    from_to = (y4 * Q + u4) * C + z4 * Q + s4
-
+    row = z * NP * NP + c % Q * NP + i
     f = tl.load(factor + (b * (T + 1) + t) * C + z * Q + i % Q, mask=real, other=0.0)
-    r = tl.zeros((QP, SP, NP), dtype)
+    r = tl.zeros((CP, NP), dtype)
     w = r
     if (J > 0) & (d + 1 < diagonals):
-        line = z * NP * NP + ((NB - 1) * Q + s) * NP + i
-        r = tl.load(above_R + line, mask=exists, other=0.0)
-        w = tl.load(above_W + line, mask=exists, other=0.0)
+        r = tl.load(above_R + (NB - 1) * Q * NP + row, mask=exists, other=0.0)
+        w = tl.load(above_W + (NB - 1) * Q * NP + row, mask=exists, other=0.0)
     for jl in range(NB):
         j = J * NB + jl
-        line = z * NP * NP + (jl * Q + s) * NP + i
+        line = jl * Q * NP + row
         if (j > 0) & (j <= n):
-            pi = tl.load(push + (j - 1) * C * C + from_to, mask=stays, other=0.0)
-            rho = tl.load(replace + (j - 1) * C * C + from_to, mask=stays, other=0.0)
-            r = tl.sum(tl.sum(pi[:, :, :, :, None] * (w * f)[None, None] + rho[:, :, :, :, None] * r[None, None], 2), 2)
+            move = (j - 1) * C * C + start * C + c
+            pi = tl.load(push + move, mask=moves, other=0.0)
+            rho = tl.load(replace + move, mask=moves, other=0.0)
+            r = tl.dot(rho, r, input_precision=PRECISION, out_dtype=dtype)
+            r += tl.dot(pi, w * f, input_precision=PRECISION, out_dtype=dtype)
             r += tl.load(sums_R + line, mask=exists, other=0.0)
-            for first in range(0, jl * Q, KB):
-                earlier = first + tl.arange(0, KB)
-                at = z * NP * NP + earlier[None, None, :] * NP + jl * Q + s
-                popped = tl.load(within + at, mask=exists & (earlier < jl * Q)[None, None, :], other=0.0)
-                at = zy * NP * NP + earlier[None, :, None] * NP + i
-                before = tl.load(R_ + at, mask=(zy < S) & (earlier < jl * Q)[None, :, None], other=0.0)
-                r += tl.sum(popped[:, :, :, None] * before[None], 2)
+            tl.debug_barrier()  # other threads read the rows that were written
+            for y in range(S):
+                at = y * NP * NP + i * NP + jl * Q + c % Q
+                popped = tl.load(within + at, mask=exists & (z == y) & (i < jl * Q), other=0.0)
+                before = tl.load(R_ + y * NP * NP + k * NP + i, mask=k < jl * Q, other=0.0)
+                r += tl.dot(popped, before, input_precision=PRECISION, out_dtype=dtype)
             r = tl.where(real & (t > j) & (t - j <= window), r, 0.0)
         else:
-            r = tl.zeros((QP, SP, NP), dtype)
+            r = tl.zeros((CP, NP), dtype)
         tl.store(R_ + line, r, mask=exists)
-        tl.debug_barrier()  # other threads read this row
         w = tl.load(sums_W + line, mask=exists, other=0.0)
-        for first in range(0, NP, KB):
-            later = first + tl.arange(0, KB)
-            mine = tl.load(R_ + z * NP * NP + (jl * Q + s) * NP + later[None, None, :], mask=exists, other=0.0)
-            slot = tl.load(slots + zy * NP * NP + later[None, :, None] * NP + i, mask=zy < S, other=0.0)
-            w += tl.sum(mine[:, :, :, None] * slot[None], 2)
+        for y in range(S):
+            slot = tl.load(slots + y * NP * NP + k * NP + i)
+            w += tl.dot(tl.where(z == y, r, 0.0), slot, input_precision=PRECISION, out_dtype=dtype)
         w = tl.where(real & (t > j + 1) & (t - j - 1 <= window), w, 0.0)
         tl.store(W_ + line, w, mask=exists)
     if NB * Q < NP:
-        padding = (zy < S) & (k >= NB * Q)
-        tl.store(R_ + square, tl.zeros((SP, NP, NP), dtype), mask=padding)
-        tl.store(W_ + square, tl.zeros((SP, NP, NP), dtype), mask=padding)
+        for symbol in range(S):
+            nothing, square = tl.zeros((NP, NP), dtype), symbol * NP * NP + k * NP + i
+            tl.store(R_ + square, nothing, mask=k >= NB * Q)
+            tl.store(W_ + square, nothing, mask=k >= NB * Q)

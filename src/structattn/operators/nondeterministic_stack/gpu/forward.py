@@ -125,9 +125,9 @@ def _filled(
                 (tables.w, tables.push, tables.replace, values, bottom, lengths, x, sums_of_x),
                 *(d, tiling.diagonals, tiling.tiles, tiling.time, M),
                 **_sizes(tiling),
-                **_padded(tiling),
+                CP=tiling.padded,
                 MB=MB,
-                num_warps=8 if _many(tiling) else 4,
+                num_warps=4,
             )
     if streams:
         streams[0].wait_stream(streams[1])
@@ -155,24 +155,16 @@ def _anti_diagonal(tables: Provisional, tiling: Tiling, lengths: Tensor, sums: T
         (tables.P, tables.w, sums, tables.push, tables.replace, tables.pop, tables.factor, lengths),
         *(d, nb, tiles, tiling.time, tiling.window),
         **_sizes(tiling),
-        **_padded(tiling),
+        CP=tiling.padded,
+        PRECISION=dot_precision(tables.P.dtype, tf32=False),  # errors of a row enter all earlier ones
         DIAGONAL=d == 0,
         FAR=d > 1,
-        num_warps=4 if _many(tiling) else 1,  # as few as hold a row in registers
+        num_warps=4,
     )
 
 
 def _sizes(tiling: Tiling) -> dict[str, int]:
     return {"Q": tiling.states, "S": tiling.symbols, "NP": tiling.rows}
-
-
-def _padded(tiling: Tiling) -> dict[str, int]:
-    return {"QP": power_of_two(tiling.states), "SP": power_of_two(tiling.symbols)}
-
-
-def _many(tiling: Tiling) -> bool:
-    """Return whether the registers of four warps do not hold what a step of doubles needs."""
-    return power_of_two(tiling.states) * power_of_two(tiling.symbols) > 8
 
 
 def _conditioned(given: Arguments, tiling: Tiling, lengths: Tensor, tables: Provisional, x: Tensor, M: int) -> Forward:

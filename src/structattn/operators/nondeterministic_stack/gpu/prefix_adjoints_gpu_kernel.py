@@ -41,8 +41,7 @@ def sources(
 @triton.jit(do_not_specialize=["I", "T", "blocks", "diagonals", "M", "value_stride"])
 def block_of_prefixes(
     W, push, replace, values, lengths, y, I, T, blocks, diagonals, M, value_stride,
-    Q: tl.constexpr, S: tl.constexpr, QP: tl.constexpr, SP: tl.constexpr, NP: tl.constexpr, MB: tl.constexpr,
-    NARROW: tl.constexpr,
+    Q: tl.constexpr, S: tl.constexpr, CP: tl.constexpr, NP: tl.constexpr, MB: tl.constexpr,
 ):  # fmt: skip
     """Add the terms of block I + 1 to y of block J = I - d, which is complete then for d = 0; solve that block."""
     C: tl.constexpr = Q * S
@@ -63,7 +62,7 @@ def block_of_prefixes(
         for back in range(NB):
             t = I * NB + NB - 1 - back
             if t <= n:
-                _step(W, push, replace, values, y, t, I, n, T, M, Q, S, QP, SP, NP, NARROW)
+                _step(W, push, replace, values, y, t, I, n, T, M, Q, S, CP, NP, MB)
                 tl.debug_barrier()
 
 
@@ -88,40 +87,37 @@ def _later_block(W, y, J, K, T, M, Q: tl.constexpr, S: tl.constexpr, NP: tl.cons
 @triton.jit
 def _step(
     W, push, replace, values, y, t, I, n, T, M,
-    Q: tl.constexpr, S: tl.constexpr, QP: tl.constexpr, SP: tl.constexpr, NP: tl.constexpr, MB: tl.constexpr,
+    Q: tl.constexpr, S: tl.constexpr, CP: tl.constexpr, NP: tl.constexpr, MB: tl.constexpr,
 ):  # fmt: skip
     """Complete y_t from the later times of its block; ``W`` is the block's own tile."""
     C: tl.constexpr = Q * S
     NB: tl.constexpr = NP // Q
-    p = tl.arange(0, QP * SP)
-    c, real = p // QP * Q + p % QP, (p % QP < Q) & (p // QP < S)
-    column = tl.arange(0, MB)
-    q = tl.zeros((QP * SP,), tl.float64)
-    after = real & (p // QP < tl.where(t < n, S, 0))
+    c, d, column = tl.arange(0, CP)[:, None], tl.arange(0, CP)[None, :], tl.arange(0, MB)[None, :]
+    real, after = c < C, tl.where(t < n, C, 0)  # configurations of the time after
+    q = tl.zeros((CP,), tl.float64)
     for first in range(0, 1 + M, MB):
         m = first + column
-        kept = after[:, None] & (m < 1 + M)[None, :]
-        x = tl.load(y + ((t + 1) * C + c[:, None]) * (1 + M) + m[None, :], mask=kept, other=0.0)
+        x = tl.load(y + ((t + 1) * C + c) * (1 + M) + m, mask=(c < after) & (m < 1 + M), other=0.0)
         v = tl.load(values + t * M + m - 1, mask=(m > 0) & (m < tl.where(t < n, 1 + M, 0)), other=0.0).to(tl.float64)
-        q += tl.sum(x * tl.where(m == 0, 1.0, v)[None, :], 1)
-    square = (t * C + c[:, None]) * C + c[None, :]
-    stays = real[:, None] & after[None, :]
-    pushed = tl.sum(tl.load(push + square, mask=stays, other=0.0).to(tl.float64) * q[None, :], 1)
-    replaced = tl.load(replace + square, mask=stays, other=0.0).to(tl.float64)
-    z, u = tl.arange(0, SP)[:, None, None], tl.arange(0, QP)[None, :, None]
-    k, k4 = tl.arange(0, NP)[None, None, :], tl.arange(0, NP)[None, :, None]
-    pops = (u < Q) & (z < S) & (k >= (t - I * NB + 2) * Q) & (k < NB * Q) & (I * NB + k // Q <= n)
-    w = tl.load(W + z * NP * NP + ((t - I * NB) * Q + u) * NP + k, mask=pops, other=0.0).to(tl.float64)
-    later = (z < S) & (k4 >= (t - I * NB + 2) * Q) & (k4 < NB * Q) & (I * NB + k4 // Q <= n)
+        q += tl.sum(x * tl.where(m == 0, 1.0, v), 1)
+    moves = t * C * C + c * C + d
+    stays = real & (d < after)
+    pushed = tl.sum(tl.load(push + moves, mask=stays, other=0.0).to(tl.float64) * q[None, :], 1)[:, None]
+    replaced = tl.load(replace + moves, mask=stays, other=0.0).to(tl.float64)
+    i, k = tl.arange(0, NP)[None, :], tl.arange(0, NP)[:, None]
+    local = t - I * NB
     for first in range(0, 1 + M, MB):
         m = first + column
-        kept = real[:, None] & (m < 1 + M)[None, :]
-        x = tl.load(
-            y + ((t + 1) * C + c[:, None]) * (1 + M) + m[None, :], mask=after[:, None] & (m < 1 + M)[None, :], other=0.0
-        )
-        m3 = m[None, None, :]
-        ys = tl.load(y + ((I * NB + k4 // Q) * C + z * Q + k4 % Q) * (1 + M) + m3, mask=later & (m3 < 1 + M), other=0.0)
-        popped = tl.reshape(tl.sum(w[:, :, :, None] * ys[:, None], 2), (QP * SP, MB))
-        at = y + (t * C + c[:, None]) * (1 + M) + m[None, :]
-        mine = tl.load(at, mask=kept, other=0.0) + popped + tl.sum(replaced[:, :, None] * x[None], 1)
-        tl.store(at, mine + tl.where((m == 0)[None, :], pushed[:, None], 0.0), mask=kept)
+        kept = real & (m < 1 + M)
+        at = y + (t * C + c) * (1 + M) + m
+        mine = tl.load(at, mask=kept, other=0.0) + tl.where(m == 0, pushed, 0.0)
+        x = tl.load(y + ((t + 1) * C + c) * (1 + M) + m, mask=(c < after) & (m < 1 + M), other=0.0)
+        mine += tl.dot(replaced, x, input_precision="ieee", out_dtype=tl.float64)
+        for z in range(S):
+            pops = real & (c // Q == z) & (i >= (local + 2) * Q) & (i < NB * Q) & (I * NB + i // Q <= n)
+            w = tl.load(W + z * NP * NP + (local * Q + c % Q) * NP + i, mask=pops, other=0.0).to(tl.float64)
+            later = (k >= (local + 2) * Q) & (k < NB * Q) & (I * NB + k // Q <= n)
+            ys = y + ((I * NB + k // Q) * C + z * Q + k % Q) * (1 + M) + m
+            ys = tl.load(ys, mask=later & (m < 1 + M), other=0.0)
+            mine += tl.dot(w, ys, input_precision="ieee", out_dtype=tl.float64)
+        tl.store(at, mine, mask=kept)

@@ -26,7 +26,7 @@ def _item(vector, column, M, inside):
 @triton.jit(do_not_specialize=["I", "near", "tiles", "T", "M"])
 def corrections(
     w, pi, rho, values, bottom, lengths, x, sums, I, near, tiles, T, M,
-    Q: tl.constexpr, S: tl.constexpr, QP: tl.constexpr, SP: tl.constexpr, NP: tl.constexpr, MB: tl.constexpr,
+    Q: tl.constexpr, S: tl.constexpr, CP: tl.constexpr, NP: tl.constexpr, MB: tl.constexpr,
 ):  # fmt: skip
     """Compute x for the times of block I: products of matrices for earlier blocks, then step by step within."""
     C: tl.constexpr = Q * S
@@ -37,48 +37,45 @@ def corrections(
     own = b * tl.num_programs(0) + part
     x, sums, w = x + own * (T + 1) * C * MB, sums + own * S * NP * MB, w + b * tiles * SIZE
     values, pi, rho = values + b * T * M, pi + b * T * C * C, rho + b * T * C * C
-    i, m = tl.arange(0, NP), tl.arange(0, MB)
-    r, y, lane = tl.arange(0, QP)[:, None, None], tl.arange(0, SP)[None, :, None], m[None, None, :]
-    column = tl.where(lane > 0, part * (MB - 1) + lane - 1, -1)
-    known, here = (r < Q) & (y < S), (y * Q + r) * MB + lane
-    q4, z4 = tl.arange(0, QP)[:, None, None, None], tl.arange(0, SP)[None, :, None, None]
-    u4, v4 = tl.arange(0, QP)[None, None, :, None], tl.arange(0, SP)[None, None, None, :]
-    move, moves = (z4 * Q + q4) * C + v4 * Q + u4, (q4 < Q) & (z4 < S) & (u4 < Q) & (v4 < S)  # from (q,z) to (u,v)
-    k = tl.arange(0, NP)[None, :, None]
-    slot = (k // Q * C + tl.arange(0, SP)[:, None, None] * Q + k % Q) * MB + lane  # of the block's x, (SP, NP, MB)
-    pops = y * NP * NP + tl.arange(0, NP)[None, None, :] * NP + r  # of a column of the block's tile, (QP, SP, NP)
+    i, k, m = tl.arange(0, NP)[None, :], tl.arange(0, NP)[:, None], tl.arange(0, MB)[None, :]
+    c, start = tl.arange(0, CP)[:, None], tl.arange(0, CP)[None, :]
+    column = tl.where(m > 0, part * (MB - 1) + m - 1, -1)
+    known, moves, y, here = c < C, (c < C) & (start < C), c // Q, c * MB + m
 
     for symbol in range(tl.where(I * NB <= n, S, 0)):
         total = tl.zeros((NP, MB), tl.float64)
         for K in range(tl.maximum(0, I - near + 1), I):
             earlier_tile = w + tile_at(K, I) * SIZE + symbol * NP * NP
-            popped = tl.load(earlier_tile + i[None, :] * NP + i[:, None]).to(tl.float64)  # transposed
-            at = (K * NB + i // Q) * C + symbol * Q + i % Q
-            earlier = tl.load(x + at[:, None] * MB + m[None, :], mask=i[:, None] < NB * Q, other=0.0)
+            popped = tl.load(earlier_tile + i * NP + k).to(tl.float64)  # transposed
+            at = (K * NB + k // Q) * C + symbol * Q + k % Q
+            earlier = tl.load(x + at * MB + m, mask=k < NB * Q, other=0.0)
             total += tl.dot(popped, earlier, input_precision="ieee", out_dtype=tl.float64)
-        tl.store(sums + (symbol * NP + i[:, None]) * MB + m[None, :], total)
+        tl.store(sums + (symbol * NP + k) * MB + m, total)
     tile, x_block = w + tile_at(I, I) * SIZE, x + I * NB * C * MB
     if I == 0:
-        before = tl.where(y * Q + r == 0, _item(bottom, column, M, known), 0.0)  # x at the time before
+        before = tl.where(c == 0, _item(bottom, column, M, known), 0.0)  # x at the time before
         tl.store(x + here, before, mask=known)
     else:
-        before = tl.load(x_block - C * MB + here, mask=known & (y < tl.where(I * NB <= n, S, 0)), other=0.0)
-    tl.debug_barrier()
+        before = tl.load(x_block - C * MB + here, mask=c < tl.where(I * NB <= n, C, 0), other=0.0)
     for local in range(tl.where(I == 0, 1, 0), tl.minimum(NB, n - I * NB + 1)):
         step = I * NB + local - 1
-        b_before = tl.sum(tl.where(lane == 0, before, 0.0), 2)
-        push = tl.load(pi + step * C * C + move, mask=moves, other=0.0).to(tl.float64)
-        pushed = tl.sum(tl.sum(push * b_before[:, :, None, None], 0), 0)
-        now = pushed[:, :, None] * _item(values + step * M, column, M, known)
-        stay = tl.load(rho + step * C * C + move, mask=moves, other=0.0).to(tl.float64)
-        now += tl.sum(tl.sum(stay[:, :, :, :, None] * before[:, :, None, None, :], 0), 0)
-        now += tl.load(sums + (y * NP + local * Q + r) * MB + lane, mask=known, other=0.0)
-        last = tl.load(tile + pops + local * Q, mask=known & (tl.arange(0, NP)[None, None, :] < local * Q), other=0.0)
-        mine = tl.load(x_block + slot, mask=(tl.arange(0, SP)[:, None, None] < S) & (k < local * Q), other=0.0)
-        now += tl.sum(last.to(tl.float64)[:, :, :, None] * mine[None], 2)
+        tl.debug_barrier()  # other threads read the times that were written
+        now = tl.load(sums + (y * NP + local * Q + c % Q) * MB + m, mask=known, other=0.0)
+        move = step * C * C + start * C + c
+        stay = tl.load(rho + move, mask=moves, other=0.0).to(tl.float64)
+        now += tl.dot(stay, before, input_precision="ieee", out_dtype=tl.float64)
+        push = tl.load(pi + move, mask=moves, other=0.0).to(tl.float64)
+        weights = tl.sum(tl.where(m == 0, before, 0.0), 1)[:, None]
+        items = weights * _item(values + step * M, column, M, known)
+        now += tl.dot(push, items, input_precision="ieee", out_dtype=tl.float64)
+        for symbol in range(S):
+            at = symbol * NP * NP + i * NP + local * Q + c % Q
+            last = tl.load(tile + at, mask=known & (y == symbol) & (i < local * Q), other=0.0).to(tl.float64)
+            slot = (k // Q * C + symbol * Q + k % Q) * MB + m
+            mine = tl.load(x_block + slot, mask=k < local * Q, other=0.0)
+            now += tl.dot(last, mine, input_precision="ieee", out_dtype=tl.float64)
         tl.store(x_block + local * C * MB + here, now, mask=known)
         before = now
-        tl.debug_barrier()
 
 
 @triton.jit(do_not_specialize=["T", "M", "parts"])

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from structattn.operators.common.gpu import power_of_two
+
 ROWS = 32  # NP: rows and columns of a tile
 
 
@@ -41,6 +43,11 @@ class Tiling:
     def configurations(self) -> int:
         """C."""
         return self.states * self.symbols
+
+    @property
+    def padded(self) -> int:
+        """Rows of a matrix of all configurations in a kernel: a power of two and at least 16, as products need."""
+        return power_of_two(max(self.configurations, 16))
 
     @property
     def block(self) -> int:

@@ -38,16 +38,16 @@ def gemm(
 @triton.jit(do_not_specialize=["d", "nb", "tiles", "T", "D"])
 def solve(
     P, w, sums, pi, rho, pops, factor, lengths, d, nb, tiles, T, D,
-    Q: tl.constexpr, S: tl.constexpr, QP: tl.constexpr, SP: tl.constexpr, NP: tl.constexpr,
+    Q: tl.constexpr, S: tl.constexpr, CP: tl.constexpr, NP: tl.constexpr, PRECISION: tl.constexpr,
     DIAGONAL: tl.constexpr, FAR: tl.constexpr,
 ):  # fmt: skip
     """Compute the rows j of one tile from the last to the first, for all columns and symbols at once.
 
-    ``DIAGONAL`` if d = 0; ``FAR`` if d > 1, where `gemm` has left sums.
+    A row is a matrix of all configurations (s,z) at time j, so that its transitions are one product; products of one
+    symbol take the rows of that symbol alone. ``DIAGONAL`` if d = 0; ``FAR`` if d > 1, where `gemm` has left sums.
     """
     C: tl.constexpr = Q * S
     NB: tl.constexpr = NP // Q
-    KB: tl.constexpr = 16  # rows of a product at a time: sums within threads, and few registers
     SIZE: tl.constexpr = S * NP * NP
     J, b = tl.program_id(0), tl.program_id(1).to(tl.int64)
     I = J + d
@@ -55,55 +55,46 @@ def solve(
     P, w, sums = P + b * tiles * SIZE, w + b * tiles * SIZE, sums + (b * nb + J) * SIZE
     pi, rho, pops, factor = pi + b * T * C * C, rho + b * T * C * C, pops + b * T * C * Q, factor + b * (T + 1) * C
     own, rows, columns = tile_at(J, I) * SIZE, tile_at(J, J) * SIZE, tile_at(I, I) * SIZE
-    s, z, i = tl.arange(0, QP)[:, None, None], tl.arange(0, SP)[None, :, None], tl.arange(0, NP)[None, None, :]
-    c, t, r = z * Q + s, I * NB + i // Q, i % Q
-    known, real = (s < Q) & (z < S), (s < Q) & (z < S) & (i < NB * Q) & (t <= n)
-    line = z * NP * NP + s * NP + i
-    y = tl.arange(0, SP)[:, None, None]
-    q4, z4 = tl.arange(0, QP)[:, None, None, None], tl.arange(0, SP)[None, :, None, None]
-    u4, v4 = tl.arange(0, QP)[None, None, :, None], tl.arange(0, SP)[None, None, None, :]
-    move, moves = (z4 * Q + q4) * C + v4 * Q + u4, (q4 < Q) & (z4 < S) & (u4 < Q) & (v4 < S)
+    c, i, k = tl.arange(0, CP)[:, None], tl.arange(0, NP)[None, :], tl.arange(0, NP)[:, None]
+    z, t, r, end = c // Q, I * NB + i // Q, i % Q, tl.arange(0, CP)[None, :]
+    known, real, moves = c < C, (c < C) & (i < NB * Q) & (t <= n), (c < C) & (end < C)
+    line = z * NP * NP + c % Q * NP + i
+    dtype = P.dtype.element_ty
 
     count = tl.minimum(tl.where(I * NB <= n, n - J * NB, 0), NB)  # rows with numbers; none in a tile past the length
-    for first in range(count * Q // KB * KB, NP, KB):
-        k = first + tl.arange(0, KB)[None, :, None]
-        rest, nothing = (y < S) & (k >= count * Q), tl.zeros((SP, KB, NP), P.dtype.element_ty)
-        tl.store(P + own + y * NP * NP + k * NP + i, nothing, mask=rest)
-        tl.store(w + own + y * NP * NP + k * NP + i, nothing, mask=rest)
+    for symbol in range(S):
+        nothing = tl.zeros((NP, NP), dtype)
+        tl.store(P + own + symbol * NP * NP + k * NP + i, nothing, mask=k >= count * Q)
+        tl.store(w + own + symbol * NP * NP + k * NP + i, nothing, mask=k >= count * Q)
     f = tl.load(factor + t * C + z * Q + r, mask=real, other=0.0)
-    after = tl.zeros((QP, SP, NP), P.dtype.element_ty)  # row j + 1
+    after = tl.zeros((CP, NP), dtype)  # row j + 1
     if not DIAGONAL:
         after = tl.load(P + tile_at(J + 1, I) * SIZE + line, mask=known, other=0.0)
-    tl.debug_barrier()
     for back in range(count):
         local = count - 1 - back
         j = J * NB + local
         at = local * Q * NP + line
-        x = tl.load(pi + j * C * C + move, mask=moves, other=0.0)
-        popped = tl.sum(tl.sum(x[:, :, :, :, None] * after[None, None], 2), 2) * f
+        tl.debug_barrier()  # other threads read the rows that were written
+        x = tl.load(pi + j * C * C + c * C + end, mask=moves, other=0.0)
+        popped = tl.dot(x, after, input_precision=PRECISION, out_dtype=dtype) * f
         popped = tl.where(real & (t >= j + 2) & (t - j - 1 <= D), popped, 0.0)
         tl.store(w + own + at, popped, mask=known)
-        x = tl.load(rho + j * C * C + move, mask=moves, other=0.0)
-        row = tl.sum(tl.sum(x[:, :, :, :, None] * after[None, None], 2), 2)
-        tl.debug_barrier()  # other threads read this row of w and the last one of P
-        for first in range((local + 2) * Q // KB * KB, NB * Q, KB):
-            k = first + tl.arange(0, KB)
-            pop_row = tl.load(w + rows + z * NP * NP + (local * Q + s) * NP + k[None, None, :], mask=known, other=0.0)
-            later = (k >= (local + 2) * Q)[None, :, None] & (y < S)
-            mine = tl.load(P + own + y * NP * NP + k[None, :, None] * NP + i, mask=later, other=0.0)
-            row += tl.sum(pop_row[:, :, :, None] * mine[None], 2)
-        if not DIAGONAL:
-            for first in range(0, NB * Q, KB):
-                k = first + tl.arange(0, KB)
-                own_row = tl.load(
-                    w + own + z * NP * NP + (local * Q + s) * NP + k[None, None, :], mask=known, other=0.0
-                )
-                slots = tl.load(P + columns + y * NP * NP + k[None, :, None] * NP + i, mask=y < S, other=0.0)
-                row += tl.sum(own_row[:, :, :, None] * slots[None], 2)
         if FAR:
-            row += tl.load(sums + at, mask=known, other=0.0)
+            row = tl.load(sums + at, mask=known, other=0.0)
         else:
-            row += tl.load(pops + (j * C + c) * Q + r, mask=real & (t == j + 1), other=0.0)
+            row = tl.load(pops + (j * C + c) * Q + r, mask=real & (t == j + 1), other=0.0)
+        x = tl.load(rho + j * C * C + c * C + end, mask=moves, other=0.0)
+        row += tl.dot(x, after, input_precision=PRECISION, out_dtype=dtype)
+        for y in tl.static_range(S):
+            later = tl.load(P + own + y * NP * NP + k * NP + i, mask=k >= (local + 2) * Q, other=0.0)
+            if DIAGONAL:
+                left = tl.where(z == y, popped, 0.0)
+            else:
+                left = tl.load(w + rows + at, mask=known & (z == y), other=0.0)
+                slots = tl.load(P + columns + y * NP * NP + k * NP + i)
+                mine = tl.where(z == y, popped, 0.0)
+                row += tl.dot(mine, slots, input_precision=PRECISION, out_dtype=dtype)
+            row += tl.dot(left, later, input_precision=PRECISION, out_dtype=dtype)
         row = tl.where(real & (t >= j + 1) & (t - j <= tl.where(j > 0, D, 0)), row, 0.0)
         tl.store(P + own + at, row, mask=known)
         after = row
