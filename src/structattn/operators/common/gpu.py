@@ -4,6 +4,7 @@ import functools
 import importlib
 import importlib.util
 import os
+from contextlib import AbstractContextManager, nullcontext
 from types import ModuleType
 from typing import Any
 
@@ -56,6 +57,31 @@ def launch(
         return
     with torch.cuda.device(tensors[0].device if tensors[0].is_cuda else -1):
         kernel[grid](*tensors, *sizes, **({"num_stages": 1} | constants), enable_fp_fusion=True)
+
+
+class Lane:
+    """Kernels that run in order, beside those of other lanes; on a CPU, everything runs at once.
+
+    A lane is torch's current stream, or, if ``aside``, a stream of its own.
+    """
+
+    def __init__(self, device: torch.device, *, aside: bool = False) -> None:
+        self._stream: torch.cuda.Stream | None = None
+        if device.type == "cuda":
+            self._stream = torch.cuda.Stream(device) if aside else torch.cuda.current_stream(device)  # type: ignore[no-untyped-call]
+
+    def after(self, *marks: torch.cuda.Event | None) -> AbstractContextManager[object]:
+        """Return a context in which kernels are added to this lane, after what was marked."""
+        if self._stream is None:
+            return nullcontext()
+        for mark in marks:
+            if mark is not None:
+                self._stream.wait_event(mark)
+        return torch.cuda.stream(self._stream)
+
+    def mark(self) -> torch.cuda.Event | None:
+        """Return a mark of everything that was added so far."""
+        return None if self._stream is None else self._stream.record_event()
 
 
 @constant_when_compiled

@@ -3,13 +3,11 @@
 3 nb + 2 launches and a few operations of torch, none of which waits for the device; nb is the number of blocks.
 """
 
-from contextlib import nullcontext
-
 import torch
 from torch import Tensor
 
 from structattn.operators.common.checks import inside
-from structattn.operators.common.gpu import dot_precision, gpu_kernels, launch, power_of_two
+from structattn.operators.common.gpu import Lane, dot_precision, gpu_kernels, launch, power_of_two
 from structattn.operators.nondeterministic_stack.arguments import Gradients
 from structattn.operators.nondeterministic_stack.gpu.tiles import Shares, Tiling
 
@@ -101,13 +99,13 @@ def adjoints(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return y = (L, Ē), (B, T+1, C, 1+m) float64, and R̄ and W̄ in tiles, all times 2^-exponent.
 
-    Tiles past a sequence's length are not written. The anti-diagonal of cells (J, J+d) needs y from block d on, and no
-    block of y needs a cell: the blocks follow each other on a stream of their own, one ahead of the anti-diagonals.
+    Tiles past a sequence's length are not written. Three lanes run beside each other: rows of the anti-diagonal d + 1;
+    products for d, which need spans from d + 2 on but for the two that `rows` adds; and block d of y, which needs no
+    cell, while cells (J, J + d) need y from block d on.
     """
     B, T, m = tiling.batch, tiling.time, grad_readings.shape[-1]
     y = shares.E.new_empty(B, T + 1, tiling.configurations, 1 + m)
     R_, W_ = torch.empty_like(shares.R), torch.empty_like(shares.W)
-    sums = R_.new_empty(B, tiling.blocks, *R_.shape[2:]), R_.new_empty(B, tiling.blocks, *R_.shape[2:])
     launch(
         gpu_kernels("nondeterministic_stack.gpu.prefix_adjoints_gpu_kernel").sources,
         (T + 1, B),
@@ -119,18 +117,23 @@ def adjoints(
     )
     diagonal = torch.arange(tiling.blocks, device=y.device)
     slots = shares.R.index_select(1, diagonal * (diagonal + 3) // 2).mT.contiguous()
-    streams = None
-    if y.is_cuda:
-        streams = torch.cuda.current_stream(y.device), torch.cuda.Stream(y.device)  # type: ignore[no-untyped-call]
-        streams[1].wait_stream(streams[0])
-    for d in reversed(range(tiling.blocks)):
-        with torch.cuda.stream(streams[1]) if streams else nullcontext():
-            _block_of_prefixes(shares, tiling, values, y, d)
-        if d < tiling.diagonals:
-            if streams:
-                streams[0].wait_stream(streams[1])
-            _anti_diagonal(shares, tiling, y, (R_, W_), slots, sums, d, precision)
-    return y, R_, W_
+    sums = [(torch.empty_like(slots), torch.empty_like(slots)) for _ in range(2)]
+    rows, products, prefixes = Lane(y.device), Lane(y.device, aside=True), Lane(y.device, aside=True)
+    start, summed = rows.mark(), None
+    for d in reversed(range(-1, tiling.blocks)):
+        if d >= 0:
+            with prefixes.after(start):
+                _block_of_prefixes(shares, tiling, values, y, d)
+        ready = summed
+        if 0 <= d < tiling.diagonals:
+            with products.after(prefixes.mark(), rows.mark()):
+                _products(shares, tiling, y, R_, sums[d % 2], d, precision)
+            summed = products.mark()
+        if d + 1 < min(tiling.diagonals, tiling.blocks):
+            with rows.after(ready):
+                _rows(shares, tiling, (R_, W_), slots, sums[(d + 1) % 2], d + 1)
+    with rows.after(prefixes.mark(), products.mark()):
+        return y, R_, W_
 
 
 def _block_of_prefixes(shares: Shares, tiling: Tiling, values: Tensor, y: Tensor, block: int) -> None:
@@ -149,41 +152,38 @@ def _block_of_prefixes(shares: Shares, tiling: Tiling, values: Tensor, y: Tensor
     )
 
 
-def _anti_diagonal(
-    shares: Shares,
-    tiling: Tiling,
-    y: Tensor,
-    cells: tuple[Tensor, Tensor],
-    slots: Tensor,
-    sums: tuple[Tensor, Tensor],
-    d: int,
-    precision: str,
+def _products(
+    shares: Shares, tiling: Tiling, y: Tensor, R_: Tensor, sums: tuple[Tensor, Tensor], d: int, precision: str
 ) -> None:
-    kernels = gpu_kernels("nondeterministic_stack.gpu.cell_adjoints_gpu_kernel")
-    R_, W_ = cells
-    parts, m = tiling.blocks - d, y.shape[-1] - 1
+    """Sum what cells (J, J + d) take from y and from spans that are longer by two blocks or more."""
     launch(
-        kernels.products,
-        (parts, tiling.symbols, tiling.batch),
+        gpu_kernels("nondeterministic_stack.gpu.cell_adjoints_gpu_kernel").products,
+        (tiling.blocks - d, tiling.symbols, tiling.batch),
         (shares.R, shares.W, R_, shares.E, y, shares.lengths, *sums),
-        *(d, tiling.time, tiling.blocks, tiling.diagonals, m),
+        *(d, tiling.time, tiling.blocks, tiling.diagonals, y.shape[-1] - 1),
         Q=tiling.states,
         S=tiling.symbols,
         NP=tiling.rows,
-        MB=_columns(m),
+        MB=_columns(y.shape[-1] - 1),
         PRECISION=precision,
         num_warps=4,
         num_stages=3,
     )
+
+
+def _rows(
+    shares: Shares, tiling: Tiling, cells: tuple[Tensor, Tensor], slots: Tensor, sums: tuple[Tensor, Tensor], d: int
+) -> None:
+    """Compute cells (J, J + d) of R̄ and W̄."""
     launch(
-        kernels.rows,
-        (parts, tiling.batch),
-        (slots, shares.W, R_, W_, shares.push, shares.replace, shares.factor, shares.lengths, *sums),
+        gpu_kernels("nondeterministic_stack.gpu.cell_adjoints_gpu_kernel").rows,
+        (tiling.blocks - d, tiling.batch),
+        (slots, shares.R, shares.W, *cells, shares.push, shares.replace, shares.factor, shares.lengths, *sums),
         *(d, tiling.time, tiling.blocks, tiling.diagonals, tiling.window),
         Q=tiling.states,
         S=tiling.symbols,
         CP=tiling.padded,
         NP=tiling.rows,
-        PRECISION=dot_precision(R_.dtype, tf32=False),  # errors of a row enter all later ones
+        PRECISION=dot_precision(shares.R.dtype, tf32=False),  # errors of a row enter all later ones
         num_warps=4,
     )

@@ -1,7 +1,7 @@
 """Adjoints of the cells in Triton, on anti-diagonals of tiles from long spans to short: (b) of adjoints_reference.py.
 
-For the tiles (J,I) of an anti-diagonal, `products` sums over tiles that are complete, on tensor cores; `rows` solves
-the tile row by row.
+For the tiles (J,I) of an anti-diagonal, `products` sums over tiles of spans that are longer by two or more; `rows`
+adds the others and solves the tile row by row.
 """
 
 import triton
@@ -14,12 +14,26 @@ def tile(J, I, S: tl.constexpr, NP: tl.constexpr):
     return (I * (I + 1) // 2 + J) * S * NP * NP
 
 
+@triton.jit
+def _later(x, R, R_, J, I, K, at, S: tl.constexpr, NP: tl.constexpr, PRECISION: tl.constexpr):
+    """Return x + R̄[J,K] R[I,K]ᵀ of one symbol."""
+    adjoint, to = tl.load(R_ + tile(J, K, S, NP) + at), tl.load(R + tile(I, K, S, NP) + at)
+    return x + tl.dot(adjoint, tl.trans(to), input_precision=PRECISION, out_dtype=R.dtype.element_ty)
+
+
+@triton.jit
+def _earlier(x, W, R_, K, J, I, at, S: tl.constexpr, NP: tl.constexpr, PRECISION: tl.constexpr):
+    """Return x + W[K,J]ᵀ R̄[K,I] of one symbol."""
+    w, adjoint = tl.load(W + tile(K, J, S, NP) + at), tl.load(R_ + tile(K, I, S, NP) + at)
+    return x + tl.dot(tl.trans(w), adjoint, input_precision=PRECISION, out_dtype=W.dtype.element_ty)
+
+
 @triton.jit(do_not_specialize=["d", "T", "blocks", "diagonals", "M"])
 def products(
     R, W, R_, E, y, lengths, sums_W, sums_R, d, T, blocks, diagonals, M,
     Q: tl.constexpr, S: tl.constexpr, NP: tl.constexpr, MB: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Write (1, E_J) y_Iᵀ + Σ_{K>I} R̄[J,K] R[I,K]ᵀ and Σ_{K<J} W[K,J]ᵀ R̄[K,I] for one symbol."""
+    """Write (1, E_J) y_Iᵀ + Σ_{K>I+1} R̄[J,K] R[I,K]ᵀ and Σ_{K<J-1} W[K,J]ᵀ R̄[K,I] for one symbol."""
     C: tl.constexpr = Q * S
     NB: tl.constexpr = NP // Q
     J, z, b = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
@@ -45,25 +59,19 @@ def products(
         e = tl.where(real & (m == 0), 1.0, e).to(dtype)
         later = tl.load(y + m, mask=real & (t <= T), other=0.0).to(dtype)
         x += tl.dot(e, tl.trans(later), input_precision=PRECISION, out_dtype=dtype)
-    for K in range(I + 1, tl.minimum(last + 1, J + diagonals)):
-        to = tl.load(R + tile(I, K, S, NP) + i * NP + k)
-        x += tl.dot(
-            tl.load(R_ + tile(J, K, S, NP) + i * NP + k), tl.trans(to), input_precision=PRECISION, out_dtype=dtype
-        )
+    for K in range(I + 2, tl.minimum(last + 1, J + diagonals)):
+        x = _later(x, R, R_, J, I, K, i * NP + k, S, NP, PRECISION)
     tl.store(sums_W + own, x)
 
     x = tl.zeros((NP, NP), dtype)
-    for K in range(tl.maximum(I - diagonals + 1, 0), J):
-        w = tl.load(W + tile(K, J, S, NP) + i * NP + k)
-        x += tl.dot(
-            tl.trans(w), tl.load(R_ + tile(K, I, S, NP) + i * NP + k), input_precision=PRECISION, out_dtype=dtype
-        )
+    for K in range(tl.maximum(I - diagonals + 1, 0), J - 1):
+        x = _earlier(x, W, R_, K, J, I, i * NP + k, S, NP, PRECISION)
     tl.store(sums_R + own, x)
 
 
 @triton.jit(do_not_specialize=["d", "T", "blocks", "diagonals", "window"])
 def rows(
-    slots, W, R_, W_, push, replace, factor, lengths, sums_W, sums_R, d, T, blocks, diagonals, window,
+    slots, R, W, R_, W_, push, replace, factor, lengths, sums_W, sums_R, d, T, blocks, diagonals, window,
     Q: tl.constexpr, S: tl.constexpr, CP: tl.constexpr, NP: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Solve the tile for rising j; its first row continues the last one of tile (J-1,I).
@@ -81,6 +89,7 @@ def rows(
     table = b * (blocks * (blocks + 1) // 2) * S * NP * NP
     slots, within = slots + (b * blocks + I) * S * NP * NP, W + table + tile(J, J, S, NP)
     above_R, above_W = R_ + table + tile(J - 1, I, S, NP), W_ + table + tile(J - 1, I, S, NP)
+    R, W, whole = R + table, W + table, R_ + table
     R_, W_ = R_ + table + tile(J, I, S, NP), W_ + table + tile(J, I, S, NP)
     sums_W, sums_R = sums_W + (b * blocks + J) * S * NP * NP, sums_R + (b * blocks + J) * S * NP * NP
     push, replace = push + b * T * C * C, replace + b * T * C * C
@@ -90,6 +99,15 @@ def rows(
     exists, moves = c < C, (c < C) & (start < C)
     real = exists & (i < NB * Q) & (t <= n)
     row = z * NP * NP + c % Q * NP + i
+    for symbol in range(tl.where(d + 1 < diagonals, S, 0)):
+        at, first = k * NP + i, symbol * NP * NP
+        if I + 1 <= n // NB:
+            x = _later(tl.load(sums_W + first + at), R + first, whole + first, J, I, I + 1, at, S, NP, PRECISION)
+            tl.store(sums_W + first + at, x)
+        if J > 0:
+            x = _earlier(tl.load(sums_R + first + at), W + first, whole + first, J - 1, J, I, at, S, NP, PRECISION)
+            tl.store(sums_R + first + at, x)
+    tl.debug_barrier()
     f = tl.load(factor + (b * (T + 1) + t) * C + z * Q + i % Q, mask=real, other=0.0)
     r = tl.zeros((CP, NP), dtype)
     w = r

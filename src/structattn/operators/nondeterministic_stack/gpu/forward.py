@@ -3,13 +3,12 @@
 Launches 3 nb + 5 kernels for nb = ⌈(T+1)/NB⌉ blocks, without waiting for the device.
 """
 
-from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from structattn.operators.common.gpu import dot_precision, gpu_kernels, launch, power_of_two
+from structattn.operators.common.gpu import Lane, dot_precision, gpu_kernels, launch, power_of_two
 from structattn.operators.nondeterministic_stack.arguments import Arguments
 from structattn.operators.nondeterministic_stack.gpu.tiles import ROWS, Provisional, Shares, Tiling
 
@@ -17,6 +16,7 @@ SEGMENT = 16  # steps of a chain of provisional weights; as in prepare_gpu_kerne
 SMALLEST = {torch.float32: 1e-30, torch.float64: 1e-290}  # share below which a number is lost
 LARGEST_LOSS = {torch.float32: 1e-9, torch.float64: 1e-20}  # of all runs
 _KERNELS = "nondeterministic_stack.gpu"
+_FAR = 4  # the least anti-diagonal whose tiles have blocks between them besides the nearest two
 
 
 @dataclass(frozen=True)
@@ -101,24 +101,26 @@ def _filled(
 ) -> Tensor:
     """Compute P^ and w^, and return b and x: (B, parts, T+1, C, MB) float64, the first column of each part is b.
 
-    Block d of x needs the tiles of column d alone, which anti-diagonals up to d complete: the blocks of x, a chain of T
-    dependent steps, follow each other on a stream of their own beside the anti-diagonals.
+    Three lanes run beside each other: rows of the anti-diagonal d; products for d + 1, which need spans to d - 1 but
+    for the two that `solve` adds; and block d of x, which needs the tiles of column d alone.
     """
-    M = values.shape[2]
+    M, device = values.shape[2], values.device
     MB = power_of_two(max(M + 1, 16), 32)
     parts = max(-(-M // (MB - 1)), 1)
     x = tables.log_p.new_empty(tiling.batch, parts, tiling.time + 1, tiling.configurations, MB)
     sums_of_x = x.new_empty(tiling.batch, parts, tiling.symbols, tiling.rows, MB)
-    sums = tables.P.new_empty(tiling.batch, tiling.blocks, tiling.symbols, tiling.rows, tiling.rows)
-    streams = None
-    if x.is_cuda:
-        streams = torch.cuda.current_stream(x.device), torch.cuda.Stream(x.device)  # type: ignore[no-untyped-call]
+    sums = [tables.P.new_empty(tiling.batch, tiling.blocks, *tiling.table[2:]) for _ in range(2)]
+    rows, products, prefixes = Lane(device), Lane(device, aside=True), Lane(device, aside=True)
+    summed = None
     for d in range(tiling.blocks):
         if d < tiling.diagonals:
-            _anti_diagonal(tables, tiling, lengths, sums, d, precision)
-        if streams:
-            streams[1].wait_stream(streams[0])
-        with torch.cuda.stream(streams[1]) if streams else nullcontext():
+            with products.after(rows.mark()):
+                if d + 1 < tiling.diagonals:
+                    _products(tables, tiling, lengths, sums[(d + 1) % 2], d + 1, precision)
+            with rows.after(summed):
+                _rows(tables, tiling, lengths, sums[d % 2], d)
+            summed = products.mark()
+        with prefixes.after(rows.mark()):
             launch(
                 gpu_kernels(f"{_KERNELS}.prefixes_gpu_kernel").corrections,
                 (parts, tiling.batch),
@@ -129,36 +131,39 @@ def _filled(
                 MB=MB,
                 num_warps=4,
             )
-    if streams:
-        streams[0].wait_stream(streams[1])
-    return x
+    with rows.after(products.mark(), prefixes.mark()):
+        return x
 
 
-def _anti_diagonal(tables: Provisional, tiling: Tiling, lengths: Tensor, sums: Tensor, d: int, precision: str) -> None:
-    """Compute tiles (J, J + d) of P^ and w^."""
-    kernels = gpu_kernels(f"{_KERNELS}.tiles_gpu_kernel")
-    B, nb, tiles = tiling.batch, tiling.blocks, tiling.tiles
-    if d > 1:
-        launch(
-            kernels.gemm,
-            (nb - d, tiling.symbols, B),
-            (tables.P, tables.w, sums, lengths),
-            *(d, nb, tiling.diagonals, tiles),
-            **_sizes(tiling),
-            PRECISION=precision,
-            num_warps=4,
-            num_stages=3,  # it only reads what earlier launches wrote
-        )
+def _products(tables: Provisional, tiling: Tiling, lengths: Tensor, sums: Tensor, d: int, precision: str) -> None:
+    """Sum over the blocks between those of the tiles (J, J + d), but for the nearest."""
+    if d < _FAR:
+        return
     launch(
-        kernels.solve,
-        (nb - d, B),
+        gpu_kernels(f"{_KERNELS}.tiles_gpu_kernel").gemm,
+        (tiling.blocks - d, tiling.symbols, tiling.batch),
+        (tables.P, tables.w, sums, lengths),
+        *(d, tiling.blocks, tiling.tiles),
+        **_sizes(tiling),
+        PRECISION=precision,
+        num_warps=4,
+        num_stages=3,  # it only reads what earlier launches wrote
+    )
+
+
+def _rows(tables: Provisional, tiling: Tiling, lengths: Tensor, sums: Tensor, d: int) -> None:
+    """Compute tiles (J, J + d) of P^ and w^."""
+    launch(
+        gpu_kernels(f"{_KERNELS}.tiles_gpu_kernel").solve,
+        (tiling.blocks - d, tiling.batch),
         (tables.P, tables.w, sums, tables.push, tables.replace, tables.pop, tables.factor, lengths),
-        *(d, nb, tiles, tiling.time, tiling.window),
+        *(d, tiling.blocks, tiling.tiles, tiling.time, tiling.window),
         **_sizes(tiling),
         CP=tiling.padded,
         PRECISION=dot_precision(tables.P.dtype, tf32=False),  # errors of a row enter all earlier ones
         DIAGONAL=d == 0,
-        FAR=d > 1,
+        NEAR=d > 1,
+        FAR=d >= _FAR,
         num_warps=4,
     )
 
