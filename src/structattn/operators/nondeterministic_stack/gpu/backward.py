@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from structattn.operators.common.checks import inside
-from structattn.operators.common.gpu import Lane, dot_precision, gpu_kernels, launch, power_of_two
+from structattn.operators.common.gpu import Lane, gpu_kernels, launch, power_of_two
 from structattn.operators.nondeterministic_stack.arguments import Gradients
 from structattn.operators.nondeterministic_stack.gpu.tiles import Shares, Tiling
 
@@ -66,7 +66,7 @@ def gradients(
         CP=max(_configurations(tiling), 16),
         MB=_columns(m),
         PRECISION=precision,
-        num_warps=4,
+        num_warps=1,
     )
     bottom_ = y[:, 0, 0, 1:] * torch.exp2(exponents.double())[:, None]
     return *gradients_, bottom_.to(grad_readings.dtype)
@@ -99,9 +99,9 @@ def adjoints(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return y = (L, Ē), (B, T+1, C, 1+m) float64, and R̄ and W̄ in tiles, all times 2^-exponent.
 
-    Tiles past a sequence's length are not written. Three lanes run beside each other: rows of the anti-diagonal d + 1;
-    products for d, which need spans from d + 2 on but for the two that `rows` adds; and block d of y, which needs no
-    cell, while cells (J, J + d) need y from block d on.
+    Tiles past a sequence's length are not written. Three lanes run beside each other: the anti-diagonal d + 1;
+    products for d, all but the nearest, which need spans from d + 2 on; and block d of y, which needs no cell, while
+    cells (J, J + d) need y from block d on.
     """
     B, T, m = tiling.batch, tiling.time, grad_readings.shape[-1]
     y = shares.E.new_empty(B, T + 1, tiling.configurations, 1 + m)
@@ -131,6 +131,8 @@ def adjoints(
             summed = products.mark()
         if d + 1 < min(tiling.diagonals, tiling.blocks):
             with rows.after(ready):
+                if d + 2 < min(tiling.diagonals, tiling.blocks):
+                    _products(shares, tiling, y, R_, sums[(d + 1) % 2], d + 1, precision, nearest=True)
                 _rows(shares, tiling, (R_, W_), slots, sums[(d + 1) % 2], d + 1)
     with rows.after(prefixes.mark(), products.mark()):
         return y, R_, W_
@@ -153,9 +155,17 @@ def _block_of_prefixes(shares: Shares, tiling: Tiling, values: Tensor, y: Tensor
 
 
 def _products(
-    shares: Shares, tiling: Tiling, y: Tensor, R_: Tensor, sums: tuple[Tensor, Tensor], d: int, precision: str
+    shares: Shares,
+    tiling: Tiling,
+    y: Tensor,
+    R_: Tensor,
+    sums: tuple[Tensor, Tensor],
+    d: int,
+    precision: str,
+    *,
+    nearest: bool = False,
 ) -> None:
-    """Sum what cells (J, J + d) take from y and from spans that are longer by two blocks or more."""
+    """Sum what cells (J, J + d) take from y and from longer spans but for those longer by one block; or add these."""
     launch(
         gpu_kernels("nondeterministic_stack.gpu.cell_adjoints_gpu_kernel").products,
         (tiling.blocks - d, tiling.symbols, tiling.batch),
@@ -166,6 +176,7 @@ def _products(
         NP=tiling.rows,
         MB=_columns(y.shape[-1] - 1),
         PRECISION=precision,
+        NEAREST=nearest,
         num_warps=4,
         num_stages=3,
     )
@@ -178,12 +189,10 @@ def _rows(
     launch(
         gpu_kernels("nondeterministic_stack.gpu.cell_adjoints_gpu_kernel").rows,
         (tiling.blocks - d, tiling.batch),
-        (slots, shares.R, shares.W, *cells, shares.push, shares.replace, shares.factor, shares.lengths, *sums),
+        (slots, shares.W, *cells, shares.push, shares.replace, shares.factor, shares.lengths, *sums),
         *(d, tiling.time, tiling.blocks, tiling.diagonals, tiling.window),
-        Q=tiling.states,
-        S=tiling.symbols,
-        CP=tiling.padded,
+        **_padded(tiling),
         NP=tiling.rows,
-        PRECISION=dot_precision(shares.R.dtype, tf32=False),  # errors of a row enter all later ones
-        num_warps=4,
+        KB=tiling.slice,
+        num_warps=1,
     )

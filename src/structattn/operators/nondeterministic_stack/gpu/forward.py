@@ -101,8 +101,8 @@ def _filled(
 ) -> Tensor:
     """Compute P^ and w^, and return b and x: (B, parts, T+1, C, MB) float64, the first column of each part is b.
 
-    Three lanes run beside each other: rows of the anti-diagonal d; products for d + 1, which need spans to d - 1 but
-    for the two that `solve` adds; and block d of x, which needs the tiles of column d alone.
+    Three lanes run beside each other: the anti-diagonal d; products for d + 1, all but the nearest, which need spans to
+    d - 1; and block d of x, which needs the tiles of column d alone.
     """
     M, device = values.shape[2], values.device
     MB = power_of_two(max(M + 1, 16), 32)
@@ -115,9 +115,11 @@ def _filled(
     for d in range(tiling.blocks):
         if d < tiling.diagonals:
             with products.after(rows.mark()):
-                if d + 1 < tiling.diagonals:
+                if _FAR <= d + 1 < tiling.diagonals:
                     _products(tables, tiling, lengths, sums[(d + 1) % 2], d + 1, precision)
             with rows.after(summed):
+                if d > 1:
+                    _products(tables, tiling, lengths, sums[d % 2], d, precision, nearest=True)
                 _rows(tables, tiling, lengths, sums[d % 2], d)
             summed = products.mark()
         with prefixes.after(rows.mark()):
@@ -135,10 +137,17 @@ def _filled(
         return x
 
 
-def _products(tables: Provisional, tiling: Tiling, lengths: Tensor, sums: Tensor, d: int, precision: str) -> None:
-    """Sum over the blocks between those of the tiles (J, J + d), but for the nearest."""
-    if d < _FAR:
-        return
+def _products(
+    tables: Provisional,
+    tiling: Tiling,
+    lengths: Tensor,
+    sums: Tensor,
+    d: int,
+    precision: str,
+    *,
+    nearest: bool = False,
+) -> None:
+    """Sum over the blocks between those of the tiles (J, J + d) but for the nearest; or add these."""
     launch(
         gpu_kernels(f"{_KERNELS}.tiles_gpu_kernel").gemm,
         (tiling.blocks - d, tiling.symbols, tiling.batch),
@@ -146,6 +155,7 @@ def _products(tables: Provisional, tiling: Tiling, lengths: Tensor, sums: Tensor
         *(d, tiling.blocks, tiling.tiles),
         **_sizes(tiling),
         PRECISION=precision,
+        NEAREST=nearest,
         num_warps=4,
         num_stages=3,  # it only reads what earlier launches wrote
     )
@@ -159,12 +169,12 @@ def _rows(tables: Provisional, tiling: Tiling, lengths: Tensor, sums: Tensor, d:
         (tables.P, tables.w, sums, tables.push, tables.replace, tables.pop, tables.factor, lengths),
         *(d, tiling.blocks, tiling.tiles, tiling.time, tiling.window),
         **_sizes(tiling),
-        CP=tiling.padded,
-        PRECISION=dot_precision(tables.P.dtype, tf32=False),  # errors of a row enter all earlier ones
+        QP=power_of_two(tiling.states),
+        SP=power_of_two(tiling.symbols),
+        KB=tiling.slice,
         DIAGONAL=d == 0,
-        NEAR=d > 1,
-        FAR=d >= _FAR,
-        num_warps=4,
+        FAR=d > 1,
+        num_warps=1,
     )
 
 

@@ -50,6 +50,11 @@ class Tiling:
         return power_of_two(max(self.configurations, 16))
 
     @property
+    def slice(self) -> int:
+        """Rows of a product that a single warp takes at a time: as many as fit into its registers."""
+        return 16 if self.configurations <= 8 else 4
+
+    @property
     def block(self) -> int:
         """NB, the number of times in a block."""
         return self.rows // self.states
