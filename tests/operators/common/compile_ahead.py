@@ -109,7 +109,7 @@ def nondeterministic_stack() -> Iterator[Callable[[], object]]:
         logits = [torch.randn(s, dtype=dtype).requires_grad_() for s in (shape, shape, shape[:-1])]
         vectors = (torch.randn(2, time, 5), torch.randn(5)) if dtype == torch.float32 else (None, None)
         lengths = torch.tensor([time, 1])
-        yield lambda x=logits, v=vectors, n=lengths: nondeterministic_stack_gpu(*x, *v, n, None, False)[0].sum()
+        yield lambda x=logits, v=vectors, n=lengths: nondeterministic_stack_gpu(*x, *v, n, None, False, False)[0].sum()
 
 
 if __name__ == "__main__":

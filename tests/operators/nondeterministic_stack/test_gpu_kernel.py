@@ -3,6 +3,8 @@
 The error of a result x against its definition r is ‖x - r‖ / max(‖r‖, ‖cotangent‖ for gradients).
 """
 
+import sys
+
 import pytest
 import torch
 
@@ -15,11 +17,12 @@ from structattn.operators.nondeterministic_stack import (
 )
 from structattn.operators.nondeterministic_stack.arguments import checked_arguments
 from structattn.operators.nondeterministic_stack.gpu import forward as forward_module
-from structattn.operators.nondeterministic_stack.gpu import nondeterministic_stack_gpu, unlimited
+from structattn.operators.nondeterministic_stack.gpu import ladder, nondeterministic_stack_gpu, unlimited
 from structattn.operators.nondeterministic_stack.reference import reference_readings
 from structattn.support.errors import ImplementationUnavailableError
 
 NAN = float("nan")
+gpu_operator = sys.modules[ladder.__name__.removesuffix(".ladder")]
 # What overflows in a compiled kernel warns in an interpreted one; the guard refuses it.
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
@@ -34,7 +37,7 @@ def outcome(function, leaves, lengths, window, cotangents):
 
 
 def kernel(arguments):
-    return nondeterministic_stack_gpu(*arguments, False)[:2]
+    return nondeterministic_stack_gpu(*arguments, False, False)[:2]
 
 
 def cotangents_of(tensors, columns):
@@ -146,6 +149,25 @@ def test_a_captured_graph_marks_what_doubles_lose(random_inputs, cuda):
         assert found[1].isnan().all()
 
 
+def test_a_graph_takes_doubles_where_floats_lose_something(random_inputs, gpu, monkeypatch):
+    """The logits of the second sequence are beyond floats, of the third beyond doubles."""
+    monkeypatch.setattr(gpu_operator, "capturing", lambda device: True)
+    monkeypatch.setattr(ladder, "capturing", lambda device: True)
+    inputs = random_inputs(3, 3, 2, 3, 5)
+    for sequence, weight in ((1, 80.0), (2, 800.0)):
+        inputs.push[sequence, 0], inputs.push[sequence, 1:] = -weight, -torch.inf
+        inputs.pop[sequence, 2] = 2 * weight
+    leaves = [x.to(gpu, torch.float32).requires_grad_() for x in inputs.all]
+    readings = nondeterministic_stack(*leaves, implementation="gpu")
+    found = readings, *torch.autograd.grad(readings.square().sum(), leaves[:4])
+    exact = [x.detach().cpu().double().requires_grad_() for x in leaves]
+    readings = nondeterministic_stack(*exact, implementation="reference")
+    wanted = readings, *torch.autograd.grad(readings.square().sum(), exact[:4])
+    for x, r in zip(found, wanted, strict=True):
+        torch.testing.assert_close(x[:2].cpu().double(), r[:2], rtol=1e-4, atol=1e-5)
+        assert x[2].isnan().all()
+
+
 def test_forbidden_transitions_and_steps(random_inputs, gpu):
     inputs = random_inputs(3, 3, 1, 2, 2)
     inputs.push[0, :, 0, 1] = -torch.inf
@@ -205,7 +227,7 @@ def test_the_guard_sees_what_the_cpu_guard_sees(random_inputs, gpu):
     inputs = random_inputs(2, 3, 1, 2, 1)
     inputs.push[1] *= 1e4
     arguments = checked_arguments(*(x.to(gpu) for x in inputs.all), None)
-    assert nondeterministic_stack_gpu(*arguments, False)[2].tolist() == [0, 3]
+    assert nondeterministic_stack_gpu(*arguments, False, False)[2].tolist() == [0, 3]
 
 
 @pytest.mark.slow
@@ -290,7 +312,9 @@ def test_opcheck_and_compilation(random_inputs, gpu):
     lengths = torch.tensor([3], device=gpu)
     # The tables' content is the kernel's business, and parts of it are never written.
     torch.library.opcheck(
-        nondeterministic_stack_gpu, (*inputs, lengths, None, False), test_utils=["test_schema", "test_faketensor"]
+        nondeterministic_stack_gpu,
+        (*inputs, lengths, None, False, False),
+        test_utils=["test_schema", "test_faketensor"],
     )
 
     def loss(*arguments):

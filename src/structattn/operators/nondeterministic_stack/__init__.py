@@ -26,7 +26,7 @@ from structattn.operators.nondeterministic_stack.cpu import (
     nondeterministic_stack_best_run_cpu,
     nondeterministic_stack_cpu,
 )
-from structattn.operators.nondeterministic_stack.gpu import nondeterministic_stack_gpu
+from structattn.operators.nondeterministic_stack.gpu import readings_on_gpu
 from structattn.operators.nondeterministic_stack.reference import StackAction, reference_best_run, reference_readings
 from structattn.operators.nondeterministic_stack.steps import (
     nondeterministic_stack_initial_state,
@@ -241,7 +241,7 @@ def _readings(
     if choice == "cpu":
         readings, log_weight, _ = nondeterministic_stack_cpu(*arguments, False)
     elif choice == "gpu":
-        readings, log_weight, *_ = nondeterministic_stack_gpu(*arguments.in_range(), tf32_allowed(push.device))
+        readings, log_weight = readings_on_gpu(arguments.in_range(), tf32_allowed(push.device))
     else:
         readings, log_weight = reference_readings(arguments.in_range())
     if is_autocast(push.device):

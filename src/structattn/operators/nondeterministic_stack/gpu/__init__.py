@@ -50,6 +50,7 @@ def nondeterministic_stack_gpu_backward(
     lengths: Tensor,
     window: int | None,
     tf32: bool,
+    floats: bool,
     rung: Tensor,
     pushed: Tensor,
     replaced: Tensor,
@@ -66,8 +67,8 @@ def nondeterministic_stack_gpu_backward(
     cotangents = grad_readings.contiguous(), grad_log_weight.contiguous()
     shares = Shares(lengths.where(rung == BATCH, 0).int(), pushed, replaced, factor, R, W, a, E)
     found = _gradients(given, shares, cotangents, tf32)
-    if capturing(push):
-        for x in found:
+    if capturing(push.device.type):
+        for x in () if floats else found:
             x.masked_fill_((rung != BATCH).view(-1, *[1] * (x.dim() - 1)), torch.nan)
     else:
         if first_of_its_kind("backward", given, grad_readings.shape[-1]):
@@ -99,7 +100,7 @@ def _repeat(given: Arguments, cotangents: tuple[Tensor, Tensor], rungs: list[int
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Outputs) -> None:
-    *tensors, ctx.window, ctx.tf32 = inputs
+    *tensors, ctx.window, ctx.tf32, ctx.floats = inputs
     ctx.mark_non_differentiable(*output[2:])
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(*tensors, *output[2:])
@@ -111,16 +112,16 @@ def _gradient(
     tensors, tables = ctx.saved_tensors[:6], ctx.saved_tensors[6:]
     cotangents = given_cotangents(tensors[0], tensors[3], grad_readings, grad_log_weight)
     *logits, grad_values, grad_bottom = nondeterministic_stack_gpu_backward(
-        *tensors, ctx.window, ctx.tf32, *tables, *cotangents
+        *tensors, ctx.window, ctx.tf32, ctx.floats, *tables, *cotangents
     )
     if tensors[3] is None:
-        return (*logits, None, None, None, None, None)
-    return (*logits, grad_values, grad_bottom.sum(0), None, None, None)
+        return (*logits, None, None, None, None, None, None)
+    return (*logits, grad_values, grad_bottom.sum(0), None, None, None, None)
 
 
 def _by_definition(*inputs: Any) -> Outputs:
     nothing = inputs[0].new_empty(len(inputs[0]), 0)
-    return *reference_readings(Arguments(*inputs[:-1])), *[nothing] * 8
+    return *reference_readings(Arguments(*inputs[:-2])), *[nothing] * 8
 
 
 def _empty(push: Tensor, replace: Tensor, pop: Tensor, values: Tensor | None, *rest: Any) -> Outputs:
@@ -154,16 +155,29 @@ def nondeterministic_stack_gpu(
     lengths: Tensor,
     window: int | None,
     tf32: bool,
+    floats: bool,
 ) -> Outputs:
     """Return readings (B,T,Q,S,m), log-weights (B,T), the rung (B,) of each sequence, and the conditioned tables.
 
     Arguments as for the compiled kernel: contiguous, float32 or float64; without ``values`` the readings are the
     weights over positions, and m = T + 1. ``tf32`` allows products of float32 tables to be rounded. Sequences that lose
     something in the range of the tables are computed again with a larger one, in the end on the CPU; see ladder.py,
-    which names the rungs. While a CUDA graph is captured they are NaN instead.
+    which names the rungs. While a CUDA graph is captured, they are NaN instead; tables are doubles unless ``floats``.
     """
     given = Arguments(push, replace, pop, values, bottom, lengths, window)
     require_addressable("nondeterministic_stack", math.prod(tiling_of(given).table[1:]))
-    found, rung = climb(given, tf32)
+    found, rung = climb(given, tf32, floats)
     x = found.shares
     return found.readings, found.log_weight, rung, x.push, x.replace, x.factor, x.R, x.W, x.a, x.E
+
+
+def readings_on_gpu(given: Arguments, tf32: bool) -> tuple[Tensor, Tensor]:
+    """Return readings and log-weights by the kernels; while a CUDA graph is captured, by its two rungs."""
+    floats = capturing(given.push.device.type) and given.push.dtype == torch.float32
+    readings, log_weight, rung, *_ = nondeterministic_stack_gpu(*given, tf32, floats)
+    if not floats:
+        return readings, log_weight
+    lost = rung != BATCH
+    again = given._replace(lengths=given.lengths.where(lost, 0))
+    exact, exact_log_weight, *_ = nondeterministic_stack_gpu(*again, False, False)
+    return exact.where(lost.view(-1, 1, 1, 1, 1), readings), exact_log_weight.where(lost[:, None], log_weight)

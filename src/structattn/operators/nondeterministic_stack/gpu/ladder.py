@@ -6,7 +6,8 @@
     3   the CPU, with an unlimited range of numbers
 
 The guard of `forward` decides, and each rung waits for the device once. A CUDA graph cannot wait: while one is
-captured, tables are doubles, and what they lose is NaN.
+captured, `readings_on_gpu` takes the first two rungs one after the other, the second with length 0 for sequences that
+do not need it, and what doubles lose is NaN.
 """
 
 import math
@@ -14,6 +15,7 @@ import math
 import torch
 from torch import Tensor
 
+from structattn.operators.common.differentiation import constant_when_compiled
 from structattn.operators.nondeterministic_stack.arguments import Arguments
 from structattn.operators.nondeterministic_stack.gpu.forward import Forward, forward, tiling_of
 from structattn.operators.nondeterministic_stack.gpu.unlimited import unlimited_readings
@@ -23,16 +25,17 @@ _KINDS: set[tuple[object, ...]] = set()
 FLOOR = 1e-12  # of the sum, added to every weight that the first pass found
 
 
-def capturing(x: Tensor) -> bool:
+@constant_when_compiled
+def capturing(device_type: str) -> bool:
     """Return whether a CUDA graph is being captured, which cannot wait for the device."""
-    return x.is_cuda and torch.cuda.is_current_stream_capturing()
+    return device_type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
 def first_of_its_kind(direction: str, given: Arguments, columns: int) -> bool:
     """Return whether floats meet these kernels for the first time, so that those in doubles should be loaded, too.
 
-    No kernel can be loaded while a graph is captured, and a graph's tables are doubles; warming up by eager calls must
-    be enough.
+    No kernel can be loaded while a graph is captured, and a graph has tables of both; warming up by eager calls must be
+    enough.
     """
     if not given.push.is_cuda or given.push.dtype != torch.float32 or len(given.push) == 0:
         return False
@@ -43,14 +46,15 @@ def first_of_its_kind(direction: str, given: Arguments, columns: int) -> bool:
     return new
 
 
-def climb(given: Arguments, tf32: bool) -> tuple[Forward, Tensor]:
+def climb(given: Arguments, tf32: bool, floats: bool = False) -> tuple[Forward, Tensor]:
     """Return the batch's pass, with readings and log-weights from the rung that each sequence needs, and the rungs.
 
     Sequences with NaN or +inf among their logits end on the last rung. ``rung`` is (B,) int32; the tables of sequences
-    beyond the first rung hold nothing, and have length 0. While a graph is captured, these sequences are NaN.
+    beyond the first rung hold nothing, and have length 0. While a graph is captured, these sequences are NaN; tables
+    are doubles unless ``floats``.
     """
-    static = capturing(given.push)
-    first = forward(given, torch.float64 if static else given.push.dtype, tf32=tf32)
+    static = capturing(given.push.device.type)
+    first = forward(given, torch.float64 if static and not floats else given.push.dtype, tf32=tf32)
     next_rung = DOUBLES if first.shares.R.dtype == torch.float32 else TRUE_WEIGHTS
     rung = first.failed * next_rung
     first.shares.lengths.mul_(rung == BATCH)

@@ -42,38 +42,45 @@ def corrections(
     column = tl.where(m > 0, part * (MB - 1) + m - 1, -1)
     known, moves, y, here = c < C, (c < C) & (start < C), c // Q, c * MB + m
 
-    for symbol in range(tl.where(I * NB <= n, S, 0)):
+    for z in range(tl.where(I * NB <= n, S, 0)):
         total = tl.zeros((NP, MB), tl.float64)
         for K in range(tl.maximum(0, I - near + 1), I):
-            earlier_tile = w + tile_at(K, I) * SIZE + symbol * NP * NP
-            popped = tl.load(earlier_tile + i * NP + k).to(tl.float64)  # transposed
-            at = (K * NB + k // Q) * C + symbol * Q + k % Q
+            earlier_tile = w + tile_at(K, I) * SIZE + z * NP * NP
+            pop = tl.load(earlier_tile + i * NP + k).to(tl.float64)  # transposed
+            at = (K * NB + k // Q) * C + z * Q + k % Q
             earlier = tl.load(x + at * MB + m, mask=k < NB * Q, other=0.0)
-            total += tl.dot(popped, earlier, input_precision="ieee", out_dtype=tl.float64)
-        tl.store(sums + (symbol * NP + k) * MB + m, total)
+            total += tl.dot(pop, earlier, input_precision="ieee", out_dtype=tl.float64)
+        tl.store(sums + (z * NP + k) * MB + m, total)
     tile, x_block = w + tile_at(I, I) * SIZE, x + I * NB * C * MB
+    pops = y * NP * NP + i * NP + c % Q  # of a time of the block's tile, (CP, NP)
     if I == 0:
         before = tl.where(c == 0, _item(bottom, column, M, known), 0.0)  # x at the time before
         tl.store(x + here, before, mask=known)
     else:
         before = tl.load(x_block - C * MB + here, mask=c < tl.where(I * NB <= n, C, 0), other=0.0)
-    for local in range(tl.where(I == 0, 1, 0), tl.minimum(NB, n - I * NB + 1)):
-        step = I * NB + local - 1
-        tl.debug_barrier()  # other threads read the times that were written
+    first, end = tl.where(I == 0, 1, 0), tl.minimum(NB, n - I * NB + 1)
+    count = tl.where(first < end, C, 0)
+    step = (I * NB + first - 1) * C * C + start * C + c
+    stay = tl.load(rho + step, mask=moves & (c < count), other=0.0)
+    push = tl.load(pi + step, mask=moves & (c < count), other=0.0)
+    popped = tl.load(tile + pops + first * Q, mask=known & (i < first * Q), other=0.0)
+    for local in range(first, end):
         now = tl.load(sums + (y * NP + local * Q + c % Q) * MB + m, mask=known, other=0.0)
-        move = step * C * C + start * C + c
-        stay = tl.load(rho + move, mask=moves, other=0.0).to(tl.float64)
-        now += tl.dot(stay, before, input_precision="ieee", out_dtype=tl.float64)
-        push = tl.load(pi + move, mask=moves, other=0.0).to(tl.float64)
+        item = _item(values + (I * NB + local - 1) * M, column, M, known)
+        tl.debug_barrier()  # other threads read the times that were written
+        now += tl.dot(stay.to(tl.float64), before, input_precision="ieee", out_dtype=tl.float64)
         weights = tl.sum(tl.where(m == 0, before, 0.0), 1)[:, None]
-        items = weights * _item(values + step * M, column, M, known)
-        now += tl.dot(push, items, input_precision="ieee", out_dtype=tl.float64)
-        for symbol in range(S):
-            at = symbol * NP * NP + i * NP + local * Q + c % Q
-            last = tl.load(tile + at, mask=known & (y == symbol) & (i < local * Q), other=0.0).to(tl.float64)
+        now += tl.dot(push.to(tl.float64), weights * item, input_precision="ieee", out_dtype=tl.float64)
+        last = popped.to(tl.float64)
+        count, step = tl.where(local + 1 < end, C, 0), step + C * C
+        stay = tl.load(rho + step, mask=moves & (c < count), other=0.0)  # of the next time
+        push = tl.load(pi + step, mask=moves & (c < count), other=0.0)
+        popped = tl.load(tile + pops + (local + 1) * Q, mask=(c < count) & (i < (local + 1) * Q), other=0.0)
+        for symbol in tl.static_range(S):
             slot = (k // Q * C + symbol * Q + k % Q) * MB + m
             mine = tl.load(x_block + slot, mask=k < local * Q, other=0.0)
-            now += tl.dot(last, mine, input_precision="ieee", out_dtype=tl.float64)
+            left = tl.where(y == symbol, last, 0.0)
+            now += tl.dot(left, mine, input_precision="ieee", out_dtype=tl.float64)
         tl.store(x_block + local * C * MB + here, now, mask=known)
         before = now
 

@@ -72,7 +72,9 @@ def solve(
     u4, v4 = tl.arange(0, QP)[None, None, :, None], tl.arange(0, SP)[None, None, None, :]
     move, moves = (z4 * Q + q4) * C + v4 * Q + u4, (q4 < Q) & (z4 < S) & (u4 < Q) & (v4 < S)
 
-    count = tl.minimum(tl.where(I * NB <= n, n - J * NB, 0), NB)  # rows with numbers; none in a tile past the length
+    if I * NB > n:  # nobody reads it
+        return
+    count = tl.minimum(n - J * NB, NB)  # rows with numbers
     for first in range(count * Q // KB * KB, NP, KB):
         k = first + tl.arange(0, KB)[None, :, None]
         rest, nothing = (y < S) & (k >= count * Q), tl.zeros((SP, KB, NP), P.dtype.element_ty)
