@@ -59,10 +59,10 @@ def _bands(heads: Gaussians, rows: Rows) -> Band:
 
 
 _BAND = ("weights", "starts")
-_BATCHING = Batching(broadcast=_BAND)
+BATCHING = Batching(broadcast=_BAND)
 
 
-def _empty(like: Tensor, time: int) -> Tensor:
+def empty(like: Tensor, time: int) -> Tensor:
     """Allocate (B, H, time, d), laid out as (B, time, H, d) where ``like`` is, otherwise contiguous."""
     batch, heads, _, size = like.shape
     if like.stride(1) < like.stride(2):
@@ -91,15 +91,18 @@ def _run(
     kernel(call, *views, *rest, torch.get_num_threads())
 
 
-def _empty_outputs(values: Tensor, weights: Tensor, starts: Tensor, *_: Any) -> Tensor:
-    return _empty(values, starts.shape[2])
+def empty_outputs(values: Tensor, weights: Tensor, starts: Tensor, *_: Any) -> Tensor:
+    """Allocate the result of the product."""
+    return empty(values, starts.shape[2])
 
 
-def _empty_gradient(cotangent: Tensor, *rest: Any) -> Tensor:
-    return _empty(cotangent, rest[-1])
+def empty_gradient(cotangent: Tensor, *rest: Any) -> Tensor:
+    """Allocate the result of its transpose."""
+    return empty(cotangent, rest[-1])
 
 
-def _save_band(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+def save_band(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    """Save what either needs for its gradient, and the number of keys or queries."""
     ctx.save_for_backward(*inputs[1:5])
     ctx.keys = inputs[0].shape[2]
 
@@ -112,7 +115,7 @@ def _second_gradient(ctx: Any, cotangent: Tensor) -> tuple[Tensor | None, ...]:
     return gaussian_attention_cpu(cotangent, *ctx.saved_tensors), None, None, None, None, None
 
 
-@register("gaussian_attention", fake=_empty_outputs, gradient=_gradient, save=_save_band, batching=_BATCHING)
+@register("gaussian_attention", fake=empty_outputs, gradient=_gradient, save=save_band, batching=BATCHING)
 def gaussian_attention_cpu(
     values: Tensor, weights: Tensor, starts: Tensor, lengths: Tensor | None, memory_lengths: Tensor | None
 ) -> Tensor:
@@ -127,14 +130,14 @@ def gaussian_attention_cpu(
         memory_lengths: of the keys, (B,) int64, or None.
     """
     values = contiguous_rows(values)
-    outputs = _empty_outputs(values, weights, starts)
+    outputs = empty_outputs(values, weights, starts)
     views = [strided_view(values), strided_view(outputs)]
     _run("forward", values.shape[2], values, outputs, views, (weights, starts, lengths, memory_lengths))
     return outputs
 
 
 @register(
-    "gaussian_attention_backward", fake=_empty_gradient, gradient=_second_gradient, save=_save_band, batching=_BATCHING
+    "gaussian_attention_backward", fake=empty_gradient, gradient=_second_gradient, save=save_band, batching=BATCHING
 )
 def gaussian_attention_backward(
     cotangent: Tensor,
@@ -146,7 +149,7 @@ def gaussian_attention_backward(
 ) -> Tensor:
     """Gradient of the values (B, H, S, d)."""
     cotangent = contiguous_rows(cotangent)
-    gradient = _empty(cotangent, keys)
+    gradient = empty(cotangent, keys)
     views = [strided_view(cotangent), strided_view(gradient)]
     _run("backward", keys, cotangent, gradient, views, (weights, starts, lengths, memory_lengths))
     return gradient
