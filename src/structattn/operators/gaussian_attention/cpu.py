@@ -28,18 +28,21 @@ def band(heads: Gaussians, rows: Rows) -> Band:
 def _band_of_all(heads: Gaussians, rows: Rows) -> Band:
     """Return one row for all queries, that of query 0; the kernel skips keys outside of the sequence.
 
-    From one query to the next the band moves by one key. Cost: O(H * K + T).
+    From one query to the next the band moves by one key. Computed on the CPU: on a GPU so few numbers would take longer
+    to start some 30 operations than to move. Cost: O(H * K + T).
     """
+    host = torch.device("cpu")
     radius = heads.radius(rows.dtype)
     distances = max(0, rows.queries + rows.keys - 1)  # as many as there are between all queries and all keys
     relative = rows.first - rows.first_key + torch.arange(rows.queries, device=rows.device)
     if 2 * radius + 1 <= distances:
-        count, start = 2 * radius + 1, torch.floor(heads.centres(0, 1, rows.device)[1] + 0.5).long() - radius
+        count, start = 2 * radius + 1, torch.floor(heads.centres(0, 1, host)[1] + 0.5).long() - radius
     else:
         earliest = rows.first_key - (rows.first + rows.queries - 1)
-        count, start = distances, torch.full((len(heads.offsets), 1), earliest, device=rows.device)
-    everywhere = dataclasses.replace(rows, queries=1, keys=2**40, first=0, first_key=0, ends=None)
-    return weights_of(heads, everywhere, start[None], count), start[None] + relative
+        count, start = distances, torch.full((len(heads.offsets), 1), earliest, device=host)
+    everywhere = dataclasses.replace(rows, queries=1, keys=2**40, first=0, first_key=0, ends=None, device=host)
+    weights = weights_of(heads, everywhere, start[None], count)
+    return weights.to(rows.device), start[None].to(rows.device) + relative
 
 
 def _bands(heads: Gaussians, rows: Rows) -> Band:
