@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from structattn.operators.common.checks import inside, without_autocast
 from structattn.operators.common.registration import refuse_double_backward, register, save_inputs
+from structattn.operators.stratified_stack.cpu import empty_gradients, empty_readings
 from structattn.operators.stratified_stack.reference import stratified_stack_reference
 from structattn.support.shapes import Bool, Float, Int
 
@@ -85,19 +86,10 @@ def _masked(lengths: Tensor, *tensors: Tensor) -> list[Tensor]:
     return [torch.where(here, tensor, 0) for tensor in tensors]
 
 
-def _empty_readings(actions: Tensor, values: Tensor, *_: Any) -> Tensor:
-    return torch.empty_like(values, memory_format=torch.contiguous_format)
-
-
-def _empty_gradients(cotangent: Tensor, actions: Tensor, values: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
-    grad_actions, grad_values = (torch.empty_like(x, memory_format=torch.contiguous_format) for x in (actions, values))
-    return grad_actions, grad_values
-
-
 @register(
     "stratified_stack_gpu_backward",
     devices=("cpu", "cuda"),
-    fake=_empty_gradients,
+    fake=empty_gradients,
     gradient=refuse_double_backward("stratified_stack", "GPU"),
 )
 def stratified_stack_gpu_backward(
@@ -134,7 +126,7 @@ def _gradient(ctx: Any, cotangent: Tensor) -> tuple[Tensor, Tensor, None]:
 @register(
     "stratified_stack_gpu",
     devices=("cpu", "cuda"),
-    fake=_empty_readings,
+    fake=empty_readings,
     gradient=_gradient,
     save=save_inputs,
     definition=stratified_stack_reference,
