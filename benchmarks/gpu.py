@@ -1,11 +1,12 @@
 """Speed, memory and error of the stack operators on a GPU, of training steps and of decoding with them.
 
-    python benchmarks/gpu.py [--output FILE.json]
+    python benchmarks/gpu.py [--output FILE.json] [--only PART]
 
 One card, float32 unless said, at most ten minutes. The kernels are first compared with their reference
 implementations; nothing is measured if one is wrong. Times are medians over synchronized runs, by the GPU's own events.
 What does not fit into memory, or cannot be captured in a CUDA graph, is recorded with the reason. To compare two
-versions of the package, run this file with each of them first in PYTHONPATH, on the same card.
+versions of the package, run this file with each of them first in PYTHONPATH, on the same card. ``--only`` measures one
+part anew, in a file of the same card and versions.
 """
 
 import argparse
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from gpu_cases import OPERATORS, OTHER_OPERATORS, Call
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -27,19 +29,12 @@ import structattn
 from structattn.cli.self_check import all_outcomes
 from structattn.models.builders.layers import VocabularySpec
 from structattn.models.builders.models import build_language_model
-from structattn.operators import (
-    nondeterministic_stack,
-    stack_pointer,
-    stack_pointer_weights,
-    superposition_stack,
-)
 from structattn.operators.common.gpu import interpreted
 from structattn.settings.transformer import LanguageModelSettings
 
 RESULTS = Path(__file__).parent / "results"
 LENGTHS, BATCHES = (128, 256, 512, 1024), (32, 256)
 REPEATS, SECONDS = 10, 0.3  # a measurement ends after as many runs, or after the seconds
-VECTOR = 64
 # The language models of DuSell & Chiang (2024, section 7): 5 layers, 23,833 classes; here with the published grammar
 # sizes of section 6 as well.
 MODELS = {
@@ -53,43 +48,7 @@ DECODED, DECODING_BATCHES = 64, (1, 32)
 ERROR_SIZES = 8, 128  # batch and length at which errors are measured beside the definition in float64
 Measurement = dict[str, Any]
 Rows = Iterator[Measurement]
-Call = Callable[..., Tensor]
 Work = Callable[[], object]
-
-
-def actions(batch: int, time: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Return random probabilities of push, no-op and pop."""
-    return torch.randn(batch, time, 3, device="cuda", dtype=dtype).softmax(-1)
-
-
-def superposition(batch: int, time: int) -> list[Tensor]:
-    """Return actions and pushed vectors."""
-    return [actions(batch, time), torch.randn(batch, time, VECTOR, device="cuda")]
-
-
-def pointer(batch: int, time: int) -> list[Tensor]:
-    """Return actions and hidden states; one more than actions, for the empty stack."""
-    return [actions(batch, time), torch.randn(batch, time + 1, 256, device="cuda")]
-
-
-def transitions(states: int, symbols: int, vector: int) -> Callable[[int, int], list[Tensor]]:
-    """Return a function that gives logits of push, replace and pop, pushed vectors and the bottom vector."""
-
-    def leaves(batch: int, time: int) -> list[Tensor]:
-        push = batch, time, states, symbols, states, symbols
-        shapes = push, push, push[:-1], (batch, time, vector), (vector,)
-        return [torch.randn(shape, device="cuda") for shape in shapes]
-
-    return leaves
-
-
-OPERATORS: dict[str, tuple[Callable[[int, int], list[Tensor]], Call]] = {
-    f"superposition_stack, m {VECTOR}": (superposition, superposition_stack),
-    "stack_pointer_weights": (lambda batch, time: [actions(batch, time)], stack_pointer_weights),
-    "stack_pointer, d 256": (pointer, stack_pointer),
-    "nondeterministic_stack, 2-3-5": (transitions(2, 3, 5), nondeterministic_stack),
-    "nondeterministic_stack, 3-3-10": (transitions(3, 3, 10), nondeterministic_stack),
-}
 
 
 def first(result: Tensor | tuple[Tensor, ...]) -> Tensor:
@@ -172,6 +131,15 @@ def rows_of_peers() -> Rows:
 
                 name = f"softmax attention, {str(dtype).removeprefix('torch.')}"
                 yield {"operator": name, "batch": batch, "length": length} | timings(attention, leaves)
+
+
+def rows_of_other_operators() -> Rows:
+    """Measure operators that are not computed in tiles or chunks, beside what they replace."""
+    for name, (leaves_of, call, before) in OTHER_OPERATORS.items():
+        for length in (128, 512):
+            leaves = leaves_of(BATCHES[0], length)
+            row = {"operator": name, "batch": BATCHES[0], "length": length} | timings(call, leaves)
+            yield row if before is None else row | {"before": timings(before, leaves)}
 
 
 def errors() -> Rows:
@@ -265,7 +233,9 @@ def require_correct_kernels() -> None:
     if not torch.cuda.is_available() or interpreted():
         sys.exit("benchmarks/gpu.py needs a CUDA device, and TRITON_INTERPRET unset: nothing is measured")
     outcomes = [
-        outcome for outcome in all_outcomes() if "stack" in outcome.operator and outcome.implementation == "gpu"
+        outcome
+        for outcome in all_outcomes()
+        if outcome.operator != "softmax_attention" and outcome.implementation == "gpu"
     ]
     for outcome in outcomes:
         if outcome.wrong or (outcome.error is None and "has no GPU kernel" not in outcome.reason):
@@ -275,26 +245,35 @@ def require_correct_kernels() -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=RESULTS / "gpu.json")
-    output = parser.parse_args().output
+    parser.add_argument("--only", metavar="PART")
+    arguments = parser.parse_args()
+    output: Path = arguments.output
     require_correct_kernels()
-    report: dict[str, Any] = {
-        "command": "python benchmarks/gpu.py",
-        "date": datetime.now(UTC).date().isoformat(),
+    environment = {
         "structattn": structattn.__version__,
         "torch": torch.__version__,
         "triton": importlib.metadata.version("triton"),
         "device": torch.cuda.get_device_name(),
     }
+    today = datetime.now(UTC).date().isoformat()
+    report: dict[str, Any] = {"command": "python benchmarks/gpu.py", "date": today} | environment
+    if arguments.only and output.exists():
+        report = json.loads(output.read_text(encoding="utf-8"))
+        if any(report[name] != value for name, value in environment.items()):
+            sys.exit(f"{output} is of {[report[name] for name in environment]}, not {list(environment.values())}")
     parts = {
         "errors": errors,
         "peers": rows_of_peers,
         "decoding": rows_of_decoding,
         "training": lambda: rows_of_training(lambda step: step),
         "operators": rows_of_operators,
+        "other operators": rows_of_other_operators,
         # Last, because torch's generator of random numbers is lost where a capture fails.
         "training, captured": lambda: rows_of_training(captured),
     }
     for part, rows in parts.items():
+        if arguments.only not in (None, part):
+            continue
         report[part] = []
         for row in rows():
             print(json.dumps(row), flush=True)

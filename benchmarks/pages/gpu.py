@@ -37,6 +37,23 @@ def operators(found: dict[str, Any], before: dict[str, Any]) -> str:
     return table(header, body)
 
 
+def other_operators(found: dict[str, Any]) -> str:
+    """Return a table of the operators without tiles or chunks, and of what they replace; nothing if not measured."""
+    body = []
+    for row in found.get("other operators", ()):
+        before = row.get("before", {})
+        times = [cell(rows.get(way)) for rows in (row, before) for way in ("forward", "forward and backward")]
+        body.append((row["operator"], str(row["batch"]), str(row["length"]), *times))
+    if not body:
+        return ""
+    header = "operator", "batch", "n", "forward", "forward and backward", "forward, before", "both, before"
+    return f"""
+Other operators, 8 heads of size 64. Before: the definitions of Gaussian attention (weights of all pairs) and
+of the stratified stack (a loop over steps), and an ALiBi bias that is copied for each sequence because lengths differ.
+
+{table(header, body)}"""
+
+
 def training(found: dict[str, Any], before: dict[str, Any]) -> str:
     """Return a table of training steps, called and captured, beside those of the plain transformer."""
     body = []
@@ -68,7 +85,7 @@ def errors(found: dict[str, Any]) -> str:
 def section() -> str:
     """Return the section on a GPU."""
     found, before = results_of("gpu"), results_of("gpu_before")
-    notes = " ".join(found.get("notes", ()))
+    notes, others = " ".join(found.get("notes", ())), other_operators(found)
     return f"""## On a GPU
 
 `{found["command"]}`, {found["device"]}, torch {found["torch"]}, Triton {found["triton"]}, {found["date"]}; float32
@@ -77,7 +94,7 @@ forward and backward. Stacks: superposition with m 64; pointers over hidden stat
 Q-S-m, logits drawn from a standard normal distribution. Before: kernels of one program a sequence, without matrix
 units, in double precision, on the same day. {notes}
 
-{operators(found, before)}
+{operators(found, before)}{others}
 A training step: language models of 5 layers and 23,833 classes, batches of 32 sentences, bfloat16 autocast, Adam. The
 stack is in the middle layer; Tf+Sup's has m = d - 1. Captured: the whole step replayed as a CUDA graph, in which tables
 of nondeterministic stacks are in double precision; the kernels before could not be captured.

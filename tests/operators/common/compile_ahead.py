@@ -112,10 +112,20 @@ def nondeterministic_stack() -> Iterator[Callable[[], object]]:
         yield lambda x=logits, v=vectors, n=lengths: nondeterministic_stack_gpu(*x, *v, n, None, False, False)[0].sum()
 
 
+def gaussian_attention() -> Iterator[Callable[[], object]]:
+    """A table for all sequences, and tables of their own with lengths."""
+    from structattn.operators.gaussian_attention.gpu import gaussian_attention_gpu
+
+    for tables, ends, dtype in ((1, None, torch.float32), (2, torch.tensor([40, 3]), torch.float64)):
+        values = torch.randn(2, 3, 40, 64, dtype=dtype).requires_grad_()
+        weights, starts = torch.rand(tables, 3, 40, 27, dtype=dtype), torch.zeros(tables, 3, 40, dtype=torch.int64)
+        yield lambda v=values, w=weights, s=starts, n=ends: gaussian_attention_gpu(v, w, s, n, n).sum()
+
+
 if __name__ == "__main__":
     target = GPUTarget("cuda", int(sys.argv[1]), 32)
     JITFunction.run = compile_instead
-    for operator in (superposition_stack, stack_pointer, nondeterministic_stack):
+    for operator in (superposition_stack, stack_pointer, nondeterministic_stack, gaussian_attention):
         for outcome in islice(operator(), None if ALL else 1):
             outcome().backward()
     for (name, constants), figures in compiled.items():

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-OPERATORS = ["superposition_stack", "stack_pointer", "nondeterministic_stack"]
+OPERATORS = ["superposition_stack", "stack_pointer", "nondeterministic_stack", "gaussian_attention"]
 ON_MATRIX_UNITS = {
     *("forward", "adjoints", "actions_adjoint", "product", "map_adjoint", "vectors_adjoint"),
     *("gemm", "corrections", "block_of_prefixes", "products", "step_gradients"),
@@ -68,6 +68,7 @@ REGISTERS = {
         "rows": 210,
         "step_gradients": 128,
     },
+    "gaussian_attention": {"band_product": 168},
 }
 SPILLS = {"solve": 16, "product": 8, "map_adjoint": 64}
 SLACK = 8  # another release of the compiler may take a few registers more

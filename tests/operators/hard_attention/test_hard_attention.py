@@ -253,6 +253,22 @@ def test_a_later_value_cannot_reach_an_earlier_query(mode):
     assert torch.equal(outcome([scores, values], causal=True, **mode)[0][:, :, :6], expected)
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_on_a_device(cuda, dtype):
+    """A NaN in a value reaches who may see it, found by a product of halves."""
+    scores, values = (tensor.detach() for tensor in inputs(2, 2, 300, 300, 40, hide=0.3))
+    values[0, :, 200, 7] = math.nan
+    options = {"sample": True, "noise": False, "causal": True}
+    expected = outcome([scores.requires_grad_(), values.requires_grad_()], **options)
+    moved = [x.detach().to(cuda, dtype).requires_grad_() for x in (scores, values)]
+    for result, wanted in zip(outcome(moved, **options), expected, strict=True):
+        tolerance = 1e-4 if dtype == torch.float32 else 1e-11
+        torch.testing.assert_close(
+            result.cpu(), wanted, rtol=tolerance, atol=tolerance, equal_nan=True, check_dtype=False
+        )
+
+
 @pytest.mark.parametrize("shape", [(0, 2, 3, 4, 4), (2, 2, 0, 4, 4), (2, 2, 4, 0, 4), (2, 0, 3, 3, 4), (1, 1, 3, 4, 0)])
 def test_empty_sizes(mode, shape):
     readings, choices, *gradients = outcome(inputs(*shape), **mode)

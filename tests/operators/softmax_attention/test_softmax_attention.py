@@ -90,10 +90,42 @@ def test_torchs_kernel_with_lengths(causal):
     lengths = torch.tensor([6, 2, 0])
     expected = softmax_attention(*tensors, causal=causal, lengths=lengths)
     torch.testing.assert_close(fused(tensors, lengths, causal=causal), expected)
+    bias = torch.randn(1, 2, 6, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).requires_grad_()
+    for shape in ((1, 2, 6, 6), (3, 2, 6, 6)):
+        results = []
+        for implementation in ("reference", "fused"):
+            mask = bias.expand(shape)
+            if implementation == "fused":
+                outputs = fused(tensors, lengths, causal=causal, mask=mask)
+            else:
+                outputs = softmax_attention(
+                    *tensors, causal=causal, lengths=lengths, mask=mask, scale=0.5, implementation=implementation
+                )
+            results.append((outputs, *torch.autograd.grad(outputs.sin().sum(), (*tensors, bias))))
+        assert_close(*results[::-1], 1e-12)
     tensors = inputs(3, 2, 6, 4, 3, keys=5)
     memory_lengths = torch.tensor([3, 5, 0])
     expected = softmax_attention(*tensors, causal=causal, lengths=lengths, memory_lengths=memory_lengths)
     torch.testing.assert_close(fused(tensors, lengths, memory_lengths, causal), expected)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("biases", [0, 1, 3])
+def test_on_a_device(cuda, causal, biases):
+    """No bias, one for all sequences, or one for each."""
+    tensors = inputs(3, 2, 200, 16, 16)
+    lengths = torch.tensor([200, 90, 0])
+    bias = torch.randn(biases, 2, 200, 200, dtype=torch.float64).requires_grad_()
+    leaves = [*tensors, bias] if biases else tensors
+    moved = [leaf.detach().to(cuda, torch.float32).requires_grad_() for leaf in leaves]
+    results = []
+    for given, implementation in ((moved, "gpu"), (leaves, "reference")):
+        options = {"mask": given[3] if biases else None, "causal": causal, "lengths": lengths.to(given[0].device)}
+        outputs = softmax_attention(*given[:3], **options, implementation=implementation)
+        gradients = torch.autograd.grad(outputs.sin().sum(), given)
+        results.append([x.cpu() for x in (outputs, *gradients)])
+    assert_close(*results, 1e-4)
 
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)

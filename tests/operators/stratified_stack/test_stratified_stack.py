@@ -1,9 +1,10 @@
-"""The stratified stack: hand-worked cases, its recursion written out, the kernel against the definition."""
+"""The stratified stack: hand-worked cases, its recursion written out, the fast forms against the definition."""
 
 import pytest
 import torch
 from torch.autograd import gradcheck, gradgradcheck
 
+from structattn.operators.common import implementation as choice
 from structattn.operators.stratified_stack import (
     StratifiedAction,
     stratified_stack,
@@ -12,7 +13,13 @@ from structattn.operators.stratified_stack import (
 )
 
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
-IMPLEMENTATIONS = ["reference", "cpu"]
+IMPLEMENTATIONS = ["reference", "cpu", "gpu"]
+
+
+@pytest.fixture(autouse=True)
+def _gpu_form_on_a_cpu(monkeypatch):
+    """The form for GPUs consists of torch's own operations."""
+    monkeypatch.setattr(choice, "why_no_gpu_kernel", lambda _: None)
 
 
 def inputs(batch, time, vector, dtype=torch.float64, seed=0):
@@ -76,29 +83,44 @@ def test_the_recursion_written_out(implementation):
         assert readings[b, :, 0].tolist() == pytest.approx(read_by_hand(steps), abs=1e-12)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("time", [0, 1, 2, 7, 63])
-@pytest.mark.parametrize("vector", [1, 5, 33])
-def test_kernel_equals_definition(dtype, time, vector):
+def assert_equals_definition(implementation, device, dtype, time, vector):
     actions, values = inputs(3, time, vector, dtype)
     cotangent = torch.randn(3, time, vector, dtype=dtype, generator=torch.Generator().manual_seed(9))
     lengths = torch.tensor([time, time // 2, 0])
-    fast = outcome("cpu", actions, values, cotangent, lengths)
+    moved = [leaf.detach().to(device).requires_grad_() for leaf in (actions, values)]
+    fast = outcome(implementation, *moved, cotangent.to(device), lengths.to(device))
     exact = [leaf.detach().double().requires_grad_() for leaf in (actions, values)]
     slow = outcome("reference", *exact, cotangent.double(), lengths)
     for result, expected in zip(fast, slow, strict=True):
         assert result.dtype == dtype
         scale = max(expected.norm().item(), cotangent.norm().item())
-        assert (result.double() - expected).norm() <= TOLERANCE[dtype] * scale
+        assert (result.double().cpu() - expected).norm() <= TOLERANCE[dtype] * scale
 
 
-@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-def test_where_strengths_tie_both_agree(implementation):
-    actions, values = inputs(2, 9, 2)
-    hard = actions.detach().round().requires_grad_()
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("time", [0, 1, 2, 7, 63])
+@pytest.mark.parametrize("vector", [1, 5, 33])
+@pytest.mark.parametrize("implementation", ["cpu", "gpu"])
+def test_fast_forms_equal_the_definition(implementation, dtype, time, vector):
+    assert_equals_definition(implementation, "cpu", dtype, time, vector)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_on_a_device(cuda, dtype):
+    assert_equals_definition("auto", cuda, dtype, 150, 33)
+
+
+@pytest.mark.parametrize("implementation", ["cpu", "gpu"])
+@pytest.mark.parametrize(("levels", "least", "most"), [(1, 0, 1), (4, 0, 1), (2, -2, 4)])
+def test_where_strengths_tie_all_agree(implementation, levels, least, most):
+    """Strengths are multiples of 1 / levels, some of them negative, so that many pops end where an item begins."""
+    actions, values = inputs(30, 14, 2)
+    hard = ((least + (most - least) * actions.detach()) * levels).round().div(levels).requires_grad_()
     found = outcome(implementation, hard, values, torch.ones_like(values))
     expected = outcome("reference", hard, values, torch.ones_like(values))
-    assert all(torch.equal(result, wanted) for result, wanted in zip(found, expected, strict=True))
+    for result, wanted in zip(found, expected, strict=True):
+        torch.testing.assert_close(result, wanted, rtol=1e-13, atol=1e-13)
 
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
@@ -113,10 +135,11 @@ def test_gradcheck(implementation):
 def test_second_gradient_is_refused_or_right():
     actions, values = inputs(1, 3, 2)
     assert gradgradcheck(lambda a, v: stratified_stack(a, v, implementation="reference"), (actions, values))
-    readings = stratified_stack(actions, values, implementation="cpu")
-    (first,) = torch.autograd.grad(readings.sum(), actions, create_graph=True)
-    with pytest.raises(NotImplementedError, match="double backward is not supported"):
-        first.sum().backward()
+    for implementation in ("cpu", "gpu"):
+        readings = stratified_stack(actions, values, implementation=implementation)
+        (first,) = torch.autograd.grad(readings.sum(), actions, create_graph=True)
+        with pytest.raises(NotImplementedError, match="double backward is not supported"):
+            first.sum().backward()
 
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
@@ -130,6 +153,15 @@ def test_past_the_length_nothing_enters_and_nothing_leaves(implementation):
     for result, wanted in zip(found, expected, strict=True):
         assert torch.equal(result, wanted)
         assert (result.masked_select(past) == 0).all()
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_an_infinite_pop_empties_the_stack(implementation):
+    actions, values = (x.detach() for x in inputs(2, 8, 3))
+    actions[:, 3, 1] = torch.inf
+    readings = stratified_stack(actions, values, implementation=implementation)
+    afterwards = stratified_stack(actions[:, 3:], values[:, 3:], implementation=implementation)
+    torch.testing.assert_close(readings[:, 3:], afterwards)
 
 
 def test_weights_reproduce_the_readings():
@@ -168,6 +200,7 @@ def test_operator_is_well_registered():
     actions, values = inputs(2, 4, 3)
     for lengths in (None, torch.tensor([4, 2])):
         torch.library.opcheck(torch.ops.structattn.stratified_stack.default, (actions, values, lengths))
+    torch.library.opcheck(torch.ops.structattn.stratified_stack_gpu.default, (actions, values, torch.tensor([4, 2])))
 
 
 @pytest.mark.quick("cpu")

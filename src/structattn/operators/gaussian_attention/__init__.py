@@ -14,6 +14,7 @@ from structattn.operators.common.checks import (
 )
 from structattn.operators.common.implementation import Implementation, chosen_implementation
 from structattn.operators.gaussian_attention.cpu import band, gaussian_attention_cpu
+from structattn.operators.gaussian_attention.gpu import gaussian_attention_gpu
 from structattn.operators.gaussian_attention.reference import (
     Gaussians,
     Kernel,
@@ -79,8 +80,8 @@ def gaussian_attention(
             that T must equal S then. From there on queries give zeros and keys are hidden, forward and backward,
             whatever the arguments contain there.
         memory_lengths: the number of keys of each sequence.
-        implementation: "reference" is the definition, "cpu" the compiled kernel; "auto" takes the kernel if it can run.
-            Both support double backward.
+        implementation: "reference" is the definition, "cpu" the compiled kernel, "gpu" the Triton kernel; "auto" takes
+            that of the tensors' device if it can run. All support double backward.
 
     Returns:
         The readings, in the dtype of the arguments (float32 where autocast lowered them).
@@ -95,13 +96,14 @@ def gaussian_attention(
     )
     batch, _, keys, _ = values.shape
     queries = keys if queries is None else queries
-    choice = chosen_implementation("gaussian_attention", implementation, values.device)
+    choice = chosen_implementation("gaussian_attention", implementation, values.device, gpu_kernel=True)
     (values,), dtype = computing_precision(values=values)
     query_ends, ends = _ends(lengths, memory_lengths, batch, queries, keys, values.device)
     rows = Rows(queries, keys, first, first_key, ends, values.dtype, values.device)
     with without_autocast(values.device):
-        if choice == "cpu":
-            return gaussian_attention_cpu(values, *band(heads, rows), query_ends, ends).to(dtype)
+        if choice != "reference":
+            product = gaussian_attention_cpu if choice == "cpu" else gaussian_attention_gpu
+            return product(values, *band(heads, rows), query_ends, ends).to(dtype)
         return gaussian_attention_reference(values, heads, rows, query_ends).to(dtype)
 
 

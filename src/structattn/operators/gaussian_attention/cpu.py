@@ -28,18 +28,21 @@ def band(heads: Gaussians, rows: Rows) -> Band:
 def _band_of_all(heads: Gaussians, rows: Rows) -> Band:
     """Return one row for all queries, that of query 0; the kernel skips keys outside of the sequence.
 
-    From one query to the next the band moves by one key. Cost: O(H * K + T).
+    From one query to the next the band moves by one key. Computed on the CPU: on a GPU so few numbers would take longer
+    to start some 30 operations than to move. Cost: O(H * K + T).
     """
+    host = torch.device("cpu")
     radius = heads.radius(rows.dtype)
     distances = max(0, rows.queries + rows.keys - 1)  # as many as there are between all queries and all keys
     relative = rows.first - rows.first_key + torch.arange(rows.queries, device=rows.device)
     if 2 * radius + 1 <= distances:
-        count, start = 2 * radius + 1, torch.floor(heads.centres(0, 1, rows.device)[1] + 0.5).long() - radius
+        count, start = 2 * radius + 1, torch.floor(heads.centres(0, 1, host)[1] + 0.5).long() - radius
     else:
         earliest = rows.first_key - (rows.first + rows.queries - 1)
-        count, start = distances, torch.full((len(heads.offsets), 1), earliest, device=rows.device)
-    everywhere = dataclasses.replace(rows, queries=1, keys=2**40, first=0, first_key=0, ends=None)
-    return weights_of(heads, everywhere, start[None], count), start[None] + relative
+        count, start = distances, torch.full((len(heads.offsets), 1), earliest, device=host)
+    everywhere = dataclasses.replace(rows, queries=1, keys=2**40, first=0, first_key=0, ends=None, device=host)
+    weights = weights_of(heads, everywhere, start[None], count)
+    return weights.to(rows.device), start[None].to(rows.device) + relative
 
 
 def _bands(heads: Gaussians, rows: Rows) -> Band:
@@ -59,10 +62,10 @@ def _bands(heads: Gaussians, rows: Rows) -> Band:
 
 
 _BAND = ("weights", "starts")
-_BATCHING = Batching(broadcast=_BAND)
+BATCHING = Batching(broadcast=_BAND)
 
 
-def _empty(like: Tensor, time: int) -> Tensor:
+def empty(like: Tensor, time: int) -> Tensor:
     """Allocate (B, H, time, d), laid out as (B, time, H, d) where ``like`` is, otherwise contiguous."""
     batch, heads, _, size = like.shape
     if like.stride(1) < like.stride(2):
@@ -91,15 +94,18 @@ def _run(
     kernel(call, *views, *rest, torch.get_num_threads())
 
 
-def _empty_outputs(values: Tensor, weights: Tensor, starts: Tensor, *_: Any) -> Tensor:
-    return _empty(values, starts.shape[2])
+def empty_outputs(values: Tensor, weights: Tensor, starts: Tensor, *_: Any) -> Tensor:
+    """Allocate the result of the product."""
+    return empty(values, starts.shape[2])
 
 
-def _empty_gradient(cotangent: Tensor, *rest: Any) -> Tensor:
-    return _empty(cotangent, rest[-1])
+def empty_gradient(cotangent: Tensor, *rest: Any) -> Tensor:
+    """Allocate the result of its transpose."""
+    return empty(cotangent, rest[-1])
 
 
-def _save_band(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+def save_band(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    """Save what either needs for its gradient, and the number of keys or queries."""
     ctx.save_for_backward(*inputs[1:5])
     ctx.keys = inputs[0].shape[2]
 
@@ -112,7 +118,7 @@ def _second_gradient(ctx: Any, cotangent: Tensor) -> tuple[Tensor | None, ...]:
     return gaussian_attention_cpu(cotangent, *ctx.saved_tensors), None, None, None, None, None
 
 
-@register("gaussian_attention", fake=_empty_outputs, gradient=_gradient, save=_save_band, batching=_BATCHING)
+@register("gaussian_attention", fake=empty_outputs, gradient=_gradient, save=save_band, batching=BATCHING)
 def gaussian_attention_cpu(
     values: Tensor, weights: Tensor, starts: Tensor, lengths: Tensor | None, memory_lengths: Tensor | None
 ) -> Tensor:
@@ -127,14 +133,14 @@ def gaussian_attention_cpu(
         memory_lengths: of the keys, (B,) int64, or None.
     """
     values = contiguous_rows(values)
-    outputs = _empty_outputs(values, weights, starts)
+    outputs = empty_outputs(values, weights, starts)
     views = [strided_view(values), strided_view(outputs)]
     _run("forward", values.shape[2], values, outputs, views, (weights, starts, lengths, memory_lengths))
     return outputs
 
 
 @register(
-    "gaussian_attention_backward", fake=_empty_gradient, gradient=_second_gradient, save=_save_band, batching=_BATCHING
+    "gaussian_attention_backward", fake=empty_gradient, gradient=_second_gradient, save=save_band, batching=BATCHING
 )
 def gaussian_attention_backward(
     cotangent: Tensor,
@@ -146,7 +152,7 @@ def gaussian_attention_backward(
 ) -> Tensor:
     """Gradient of the values (B, H, S, d)."""
     cotangent = contiguous_rows(cotangent)
-    gradient = _empty(cotangent, keys)
+    gradient = empty(cotangent, keys)
     views = [strided_view(cotangent), strided_view(gradient)]
     _run("backward", keys, cotangent, gradient, views, (weights, starts, lengths, memory_lengths))
     return gradient

@@ -35,10 +35,10 @@ class Visibility(NamedTuple):
         """The mask if it is a bias, None if it is boolean."""
         return None if self.mask is None or self.mask.dtype == torch.bool else self.mask
 
-    def pairs(self, queries: int, like: Tensor) -> Bool[Tensor, "#batch #heads queries keys"]:
+    def pairs(self, queries: int, like: Tensor) -> Bool[Tensor, "#batch #heads #queries keys"]:
         """Return the mask of visible pairs of queries and keys; ``like`` has the shape (B, H, S, D) of the keys."""
         keys = like.shape[2]
-        allowed = torch.ones(1, 1, queries, keys, dtype=torch.bool, device=like.device)
+        allowed = torch.ones(1, 1, queries if self.causal else 1, keys, dtype=torch.bool, device=like.device)
         if self.causal:
             allowed = allowed.tril()
         if self.lengths is not None:

@@ -6,6 +6,7 @@ from torch import Tensor
 from structattn.operators.common.checks import checked_lengths, computing_precision, integer_lengths, require_shape
 from structattn.operators.common.implementation import Implementation, chosen_implementation
 from structattn.operators.stratified_stack.cpu import stratified_stack_cpu
+from structattn.operators.stratified_stack.gpu import stratified_stack_gpu
 from structattn.operators.stratified_stack.reference import (
     StratifiedAction,
     stratified_shares,
@@ -48,7 +49,7 @@ def stratified_stack(
         lengths: the number of steps of each sequence, 0 to T; all T where None. Steps from there on give zeros,
             forward and backward, whatever the arguments contain there.
         implementation: "reference" is the definition, which alone supports double backward; "cpu" the compiled kernel;
-            "auto" takes the kernel if it can run.
+            "gpu" all steps at once; "auto" takes that of the tensors' device if it can run.
 
     Returns:
         The readings, in the dtype of the arguments (float32 where autocast lowered them).
@@ -60,13 +61,14 @@ def stratified_stack(
     require_shape("actions", actions, (None, None, 2), "(B, T, 2)")
     batch, time, _ = actions.shape
     require_shape("values", values, (batch, time, None), "(B, T, m)")
-    choice = chosen_implementation("stratified_stack", implementation, values.device)
+    choice = chosen_implementation("stratified_stack", implementation, values.device, gpu_kernel=True)
     (actions, values), dtype = computing_precision(actions=actions, values=values)
     if choice == "cpu":
         integers = integer_lengths(lengths, batch, values.device)
         return stratified_stack_cpu(actions, values, integers).to(dtype)
     checked = checked_lengths(lengths, batch, time, values.device)
-    return stratified_stack_reference(actions, values, checked).to(dtype)
+    compute = stratified_stack_gpu if choice == "gpu" else stratified_stack_reference
+    return compute(actions, values, checked).to(dtype)
 
 
 def stratified_stack_weights(

@@ -11,23 +11,23 @@ from structattn.operators.common.registration import refuse_double_backward, reg
 from structattn.operators.stratified_stack.reference import stratified_stack_reference
 
 
-def _empty_readings(actions: Tensor, values: Tensor, *_: Any) -> Tensor:
+def empty_readings(actions: Tensor, values: Tensor, *_: Any) -> Tensor:
+    """Allocate the readings."""
     return torch.empty_like(values, memory_format=torch.contiguous_format)
 
 
-def _empty_gradients(cotangent: Tensor, actions: Tensor, values: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
+def empty_gradients(cotangent: Tensor, actions: Tensor, values: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
+    """Allocate the gradients of actions and values."""
     grad_actions, grad_values = (torch.empty_like(x, memory_format=torch.contiguous_format) for x in (actions, values))
     return grad_actions, grad_values
 
 
-@register(
-    "stratified_stack_backward", fake=_empty_gradients, gradient=refuse_double_backward("stratified_stack", "CPU")
-)
+@register("stratified_stack_backward", fake=empty_gradients, gradient=refuse_double_backward("stratified_stack", "CPU"))
 def stratified_stack_backward(
     cotangent: Tensor, actions: Tensor, values: Tensor, lengths: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """Gradients of actions and values."""
-    gradients = _empty_gradients(cotangent, actions, values)
+    gradients = empty_gradients(cotangent, actions, values)
     tensors = (cotangent, actions, values, lengths, *gradients)
     run_kernel("stratified_stack_backward", values.dtype, tensors, *values.shape)
     return gradients
@@ -43,9 +43,9 @@ def _gradient(ctx: Any, cotangent: Tensor) -> tuple[Tensor, Tensor, None]:
     return *stratified_stack_backward(cotangent, *saved), None
 
 
-@register("stratified_stack", fake=_empty_readings, gradient=_gradient, save=save_inputs, definition=_by_definition)
+@register("stratified_stack", fake=empty_readings, gradient=_gradient, save=save_inputs, definition=_by_definition)
 def stratified_stack_cpu(actions: Tensor, values: Tensor, lengths: Tensor | None) -> Tensor:
     """Readings; arguments as for the public function, checked, float32 or float64."""
-    readings = _empty_readings(actions, values)
+    readings = empty_readings(actions, values)
     run_kernel("stratified_stack_forward", values.dtype, (actions, values, lengths, readings), *values.shape)
     return readings
