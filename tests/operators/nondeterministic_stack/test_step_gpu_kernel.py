@@ -11,6 +11,8 @@ from structattn.operators.nondeterministic_stack import (
     nondeterministic_stack_step,
 )
 from structattn.operators.nondeterministic_stack.arguments import split_logits
+from structattn.operators.stack_rnn.stack_states import empty_stack
+from structattn.operators.stack_rnn.stacks import RecurrentStack
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of the interpreter, where NaN or inf enters
 
@@ -170,3 +172,15 @@ def test_logits_are_read_where_a_projection_leaves_them(random_inputs, gpu):
         reading, state = nondeterministic_stack_step(*logits, inputs.values[:, t].to(gpu), state)
     wanted = nondeterministic_stack(*inputs.all, implementation="reference")
     torch.testing.assert_close(reading.cpu(), wanted[:, 1], rtol=0, atol=1e-13)
+
+
+def test_stacks_of_recurrent_networks_take_the_same_steps(random_inputs, gpu):
+    inputs = random_inputs(2, 2, 1, 2, 1)
+    actions = torch.cat([x.flatten(4) for x in inputs.logits], -1).flatten(2).to(gpu)
+    readings = []
+    for implementation in ("gpu", "reference"):
+        stack = empty_stack(RecurrentStack("nondeterministic", 1, 1, 2), inputs.bottom.to(gpu), 2, implementation)
+        for t in range(2):
+            stack = stack.after(actions[:, t], inputs.values[:, t].to(gpu)).select(torch.tensor([1, 0], device=gpu))
+        readings.append(stack.reading())
+    torch.testing.assert_close(*readings, rtol=0, atol=1e-13)
