@@ -97,8 +97,18 @@ def stack_pointer() -> Iterator[Callable[[], object]]:
 
 
 def nondeterministic_stack() -> Iterator[Callable[[], object]]:
-    """Three diagonals of tiles, with the paper's sizes, the smallest, and odd ones with the weights over positions."""
+    """Three diagonals of tiles, with the paper's sizes, the smallest, and odd ones with the weights over positions.
+
+    And two single steps: nothing is popped in the first.
+    """
     from structattn.operators.nondeterministic_stack.gpu import nondeterministic_stack_gpu
+    from structattn.operators.nondeterministic_stack.gpu.steps import GpuState
+
+    def losses(logits: list[Tensor], vectors: tuple[Tensor | None, Tensor | None], lengths: Tensor) -> Tensor:
+        with torch.no_grad():
+            step, value = tuple(x[:, 0] for x in logits), logits[0].new_zeros(2, 5)
+            GpuState.initial(value[0], 2, *step[0].shape[1:3], None).after(step, value).after(step, value)
+        return nondeterministic_stack_gpu(*logits, *vectors, lengths, None, False, False)[0].sum()
 
     for states, symbols, time, dtype in (
         (2, 3, 33, torch.float32),
@@ -109,7 +119,7 @@ def nondeterministic_stack() -> Iterator[Callable[[], object]]:
         logits = [torch.randn(s, dtype=dtype).requires_grad_() for s in (shape, shape, shape[:-1])]
         vectors = (torch.randn(2, time, 5), torch.randn(5)) if dtype == torch.float32 else (None, None)
         lengths = torch.tensor([time, 1])
-        yield lambda x=logits, v=vectors, n=lengths: nondeterministic_stack_gpu(*x, *v, n, None, False, False)[0].sum()
+        yield lambda x=logits, v=vectors, n=lengths: losses(x, v, n)
 
 
 def gaussian_attention() -> Iterator[Callable[[], object]]:

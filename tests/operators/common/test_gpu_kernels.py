@@ -67,6 +67,8 @@ REGISTERS = {
         "sources": 128,
         "rows": 210,
         "step_gradients": 128,
+        "uncover": 100,
+        "advance": 130,
     },
     "gaussian_attention": {"band_product": 168},
 }

@@ -7,6 +7,7 @@ Which form runs when, and what it earns (DERIVATION.md, "Forms", has the figures
     one step at a time  cpu/steps.*, cpu/step_*.h, for decoding, and for LSTM+Nd in float64
     the rest            cpu/general.h: more than 3 states or symbols, and numbers beyond doubles (exponents of 128 bits)
     CUDA                gpu/, in floats where they lose nothing, then in doubles; sequences beyond go back to cpu/
+    CUDA, one step      gpu/steps.py, without derivatives; logarithms in doubles, which hold everything
     best run            cpu/kernel.cpp, for tensors on a GPU as well
     contents            block_contents.py; contents.py by the definition where doubles may fail
     everything else     reference.py and steps.py, the definition: any device, any derivative, traceable

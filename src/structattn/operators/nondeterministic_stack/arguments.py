@@ -85,6 +85,21 @@ def split_logits(logits: Tensor, states: int, symbols: int) -> tuple[Tensor, Ten
     return push.view(shape), replace.view(shape), pop
 
 
+def in_rows(x: Tensor) -> Tensor:
+    """Return logits (B, Q, S, ...) whose axes after S are contiguous, with one stride for Q and S, copied if needed."""
+    inner = 1
+    for size, stride in zip(x.shape[:2:-1], x.stride()[:2:-1], strict=True):
+        if stride != inner and size > 1:
+            return _copied(x)
+        inner *= size
+    return x if x.stride(1) == x.shape[2] * x.stride(2) else _copied(x)
+
+
+def _copied(x: Tensor) -> Tensor:
+    """Return a copy with the strides of a new tensor: ``contiguous`` keeps those of axes of size 1."""
+    return x.new_empty(x.shape).copy_(x)
+
+
 def _require_shapes(push: Tensor, replace: Tensor, pop: Tensor, values: Tensor | None, bottom: Tensor | None) -> None:
     require_shape("push", push, (None,) * 6, "(B, T, Q, S, Q, S)")
     B, T, Q, S = push.shape[:4]
@@ -139,7 +154,7 @@ class NondeterministicStackState(ABC):
 
     @abstractmethod
     def select(self, indices: Int[Tensor, " chosen"]) -> "NondeterministicStackState":
-        """Select and reorder members of the batch, with repetition. Cost: O(t²) copies."""
+        """Select and reorder members of the batch, with repetition. Cost: O(t²) copies; on a GPU O(t)."""
 
     @abstractmethod
     def detach(self) -> "NondeterministicStackState":

@@ -17,6 +17,7 @@ from structattn.operators.common.implementation import Implementation, chosen_im
 from structattn.operators.nondeterministic_stack import reference
 from structattn.operators.nondeterministic_stack.arguments import NondeterministicStackState, checked_window
 from structattn.operators.nondeterministic_stack.cpu.steps import KernelState
+from structattn.operators.nondeterministic_stack.gpu.steps import GpuState
 from structattn.support.shapes import Float
 
 
@@ -39,7 +40,8 @@ def nondeterministic_stack_initial_state(
         window: as for `nondeterministic_stack`.
         implementation: "reference" is the definition in torch alone, the only one that can be traced (`torch.compile`,
             `torch.export`), transformed (`torch.func`) and differentiated twice or in forward mode; "cpu" the compiled
-            kernel; "auto" takes the kernel if it can run.
+            kernel; "gpu" the Triton kernels, for steps without derivatives: where a step needs one, the definition
+            takes over, from the first step on. "auto" takes the kernel if it can run.
 
     Raises:
         ValueError: a shape, size or window does not fit.
@@ -51,10 +53,12 @@ def nondeterministic_stack_initial_state(
         raise ValueError(f"{batch_size} sequences, {states} states, {symbols} symbols; expected at least 0, 1 and 1")
     bottom = bottom.to(torch.promote_types(bottom.dtype, torch.float32))
     window = checked_window(window)
-    choice = chosen_implementation("nondeterministic_stack_step", implementation, bottom.device)
+    choice = chosen_implementation("nondeterministic_stack_step", implementation, bottom.device, gpu_kernel=True)
     traced = torch.compiler.is_compiling() or transforms_active() or in_forward_mode()
     if choice == "cpu" and not (traced and implementation == "auto"):
         return KernelState.initial(bottom, batch_size, states, symbols, window)
+    if choice == "gpu" and not _needs_definition(bottom):
+        return GpuState.initial(bottom, batch_size, states, symbols, window)
     return ReferenceState.initial(bottom, batch_size, states, symbols, window)
 
 
@@ -84,9 +88,10 @@ def nondeterministic_stack_step(
         ValueError: shapes or dtypes do not fit, or differ from the state's.
 
     Cost:
-        t²/2 · Q³S multiply-adds for step t, or D²/2 · Q³S with a window D; twice that backwards. A state that is
-        stepped for the second time is copied first, t² · Q²S numbers. Where there are more than 3 states or symbols, or
-        the range of doubles is exceeded (DERIVATION.md, "Range"), each step recomputes all steps.
+        On a CPU t²/2 · Q³S multiply-adds for step t, or D²/2 · Q³S with a window D; twice that backwards. A state that
+        is stepped for the second time is copied first, t² · Q²S numbers. Where there are more than 3 states or symbols,
+        or the range of doubles is exceeded (DERIVATION.md, "Range"), each step recomputes all steps. On a GPU t²/2 ·
+        Q³S² exponentials, or D²/2 · Q³S², in two launches; t · Q²S² numbers are added, and none is ever copied.
     """
     dtype = push_t.dtype
     given = {"push_t": push_t, "replace_t": replace_t, "pop_t": pop_t, "value_t": value_t}
@@ -102,8 +107,16 @@ def nondeterministic_stack_step(
     ready = {name: x.to(torch.promote_types(x.dtype, torch.float32)) for name, x in given.items()}
     require_alike(state=state.reading, **ready)
     *logits, value = ready.values()
+    if isinstance(state, GpuState) and _needs_definition(*ready.values()):
+        state = ReferenceState.of_steps(state)
     after = state.after(tuple(logits), value)
     return after.reading.to(dtype), after
+
+
+def _needs_definition(*tensors: Tensor) -> bool:
+    """Return whether the Triton kernels cannot take these: they have no derivatives and cannot be traced."""
+    derivative = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
+    return derivative or torch.compiler.is_compiling() or transforms_active() or in_forward_mode()
 
 
 @dataclass(eq=False)
@@ -129,6 +142,16 @@ class ReferenceState(NondeterministicStackState):
         return ReferenceState(
             _reading(totals), reference.side_by_side(columns, columns[-1].shape[1]), torch.stack(alphas, 1), window
         )
+
+    @staticmethod
+    @torch.no_grad()
+    def of_steps(state: GpuState) -> "ReferenceState":
+        """Return the state after the same steps by the definition, without gradient history."""
+        batch, Q, S, _ = state.reading.shape
+        result = ReferenceState.initial(state.bottom, batch, Q, S, state.window)
+        for logits, value in state.steps():
+            result = result.after(logits, value)
+        return result
 
     def select(self, indices: Tensor) -> "ReferenceState":
         """Return the states of some members of the batch."""

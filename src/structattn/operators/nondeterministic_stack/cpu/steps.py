@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from structattn.operators.common.differentiation import in_forward_mode, transforms_active
 from structattn.operators.common.kernels import kernel_module
 from structattn.operators.common.registration import refuse_double_backward
-from structattn.operators.nondeterministic_stack.arguments import NondeterministicStackState
+from structattn.operators.nondeterministic_stack.arguments import NondeterministicStackState, in_rows
 from structattn.operators.nondeterministic_stack.cpu import kernel_window
 
 _FIRST_ROOM = 64  # steps
@@ -114,21 +114,6 @@ class _Copy(torch.autograd.Function):
         addresses = copy.numbers.data_ptr(), adjoint.data_ptr(), copy.shape[1], result.data_ptr(), records.shape[1]
         _kernel("copy_backward")(*addresses, ctx.chosen.data_ptr(), ctx.steps, copy.shape[0], *copy.shape[2:])
         return result, None, None, None, None
-
-
-def _in_rows(x: Tensor) -> Tensor:
-    """Return logits (B, Q, S, ...) whose axes after S are contiguous, with one stride for Q and S, copied if needed."""
-    inner = 1
-    for size, stride in zip(x.shape[:2:-1], x.stride()[:2:-1], strict=True):
-        if stride != inner and size > 1:
-            return _copied(x)
-        inner *= size
-    return x if x.stride(1) == x.shape[2] * x.stride(2) else _copied(x)
-
-
-def _copied(x: Tensor) -> Tensor:
-    """Return a copy with the strides of a new tensor: ``contiguous`` keeps those of axes of size 1."""
-    return x.new_empty(x.shape).copy_(x)
 
 
 def _addresses_and_strides(push: Tensor, replace: Tensor, pop: Tensor) -> tuple[int, ...]:
@@ -231,7 +216,7 @@ class KernelState(NondeterministicStackState):
             NotImplementedError: within a transform of torch.func, or in forward mode.
         """
         _refuse_transforms()
-        logits, value = tuple(_in_rows(x) for x in logits), value.contiguous()
+        logits, value = tuple(in_rows(x) for x in logits), value.contiguous()
         records, placeholder = self._records_to_write()
         step = self._steps + 1
         if torch.is_grad_enabled():
