@@ -92,12 +92,12 @@ def section() -> str:
 unless said. Medians by the GPU's events. FlashAttention is torch's causal attention in bfloat16, 4 heads of size 64,
 forward and backward. Stacks: superposition with m 64; pointers over hidden states of size 256; nondeterministic as
 Q-S-m, logits drawn from a standard normal distribution. Before: kernels of one program a sequence, without matrix
-units, in double precision, on the same day. {notes}
+units, in double precision, a day earlier. {notes}
 
 {operators(found, before)}{others}
 A training step: language models of 5 layers and 23,833 classes, batches of 32 sentences, bfloat16 autocast, Adam. The
-stack is in the middle layer; Tf+Sup's has m = d - 1. Captured: the whole step replayed as a CUDA graph, in which tables
-of nondeterministic stacks are in double precision; the kernels before could not be captured.
+stack is in the middle layer; Tf+Sup's has m = d - 1. Captured: the whole step replayed as a CUDA graph; the kernels
+before could not be captured.
 
 {training(found, before)}
 Decoding step by step, d 256, the mean of 64 tokens:

@@ -1,6 +1,6 @@
 """The gradients from conditioned tables, by Triton kernels: equations of tests/operators/adjoints_reference.py.
 
-3 nb + 2 launches and a few operations of torch, none of which waits for the device; nb is the number of blocks.
+4 nb + 2 launches and a few operations of torch, none of which waits for the device; nb is the number of blocks.
 """
 
 import torch

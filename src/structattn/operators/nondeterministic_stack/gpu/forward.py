@@ -1,6 +1,6 @@
 """The forward pass in tiles: provisional tables, readings, conditioned tables, and which sequences they lose.
 
-Launches 3 nb + 5 kernels for nb = ⌈(T+1)/NB⌉ blocks, without waiting for the device.
+Launches at most 4 nb + 5 kernels for nb = ⌈(T+1)/NB⌉ blocks, without waiting for the device.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ SEGMENT = 16  # steps of a chain of provisional weights; as in prepare_gpu_kerne
 SMALLEST = {torch.float32: 1e-30, torch.float64: 1e-290}  # share below which a number is lost
 LARGEST_LOSS = {torch.float32: 1e-9, torch.float64: 1e-20}  # of all runs
 _KERNELS = "nondeterministic_stack.gpu"
-_FAR = 4  # the least anti-diagonal whose tiles have blocks between them besides the nearest two
+FAR = 4  # the least anti-diagonal whose tiles have blocks between them besides the nearest two
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def _filled(
     for d in range(tiling.blocks):
         if d < tiling.diagonals:
             with products.after(rows.mark()):
-                if _FAR <= d + 1 < tiling.diagonals:
+                if FAR <= d + 1 < tiling.diagonals:
                     _products(tables, tiling, lengths, sums[(d + 1) % 2], d + 1, precision)
             with rows.after(summed):
                 if d > 1:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from structattn.operators.common.differentiation import constant_when_compiled
 from structattn.operators.nondeterministic_stack.arguments import Arguments
-from structattn.operators.nondeterministic_stack.gpu.forward import Forward, forward, tiling_of
+from structattn.operators.nondeterministic_stack.gpu.forward import FAR, Forward, forward, tiling_of
 from structattn.operators.nondeterministic_stack.gpu.unlimited import unlimited_readings
 
 BATCH, DOUBLES, TRUE_WEIGHTS, UNLIMITED = range(4)
@@ -40,7 +40,7 @@ def first_of_its_kind(direction: str, given: Arguments, columns: int) -> bool:
     if not given.push.is_cuda or given.push.dtype != torch.float32 or len(given.push) == 0:
         return False
     diagonals = tiling_of(given).diagonals
-    kind = (direction, given.push.device, given.push.shape[2:4], min(diagonals, 3), min(columns, 32))
+    kind = (direction, given.push.device, given.push.shape[2:4], min(diagonals, FAR + 1), min(columns, 32))
     new = kind not in _KINDS
     _KINDS.add(kind)
     return new
