@@ -138,7 +138,7 @@ def test_a_captured_graph_marks_what_doubles_lose(random_inputs, cuda):
         readings = nondeterministic_stack(*leaves, implementation="gpu")
         return readings, *torch.autograd.grad(readings.square().sum(), leaves[:4])
 
-    eager = [x.clone() for x in step()]
+    eager = [x.detach().clone() for x in step()]  # no graph of the default stream stays alive
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         captured = step()
