@@ -82,7 +82,7 @@ class Tiling:
 
 @dataclass(frozen=True)
 class Provisional:
-    """Tables scaled by p. Everything is 0 past a sequence's length.
+    """Tables scaled by p. Everything is 0 past a sequence's length, but for tiles beyond it, which are not written.
 
     Attributes:
         log_p: log p_t[c], (B, T+1, C) float64.
@@ -109,8 +109,8 @@ class Provisional:
 class Shares:
     """The tables conditioned on the prefix, p = α: probabilities given the input so far, which the backward takes.
 
-    Everything is 0 past a sequence's length and for configurations that no run reaches. ``lengths`` is 0 for a
-    sequence that these tables do not hold.
+    Everything is 0 past a sequence's length, but for tiles beyond it, which are not written, and for configurations
+    that no run reaches. ``lengths`` is 0 for a sequence that these tables do not hold.
 
     Attributes:
         lengths: (B,) int32.
