@@ -22,6 +22,7 @@ from structattn.operators.nondeterministic_stack.reference import reference_read
 from structattn.support.errors import ImplementationUnavailableError
 
 NAN = float("nan")
+# The package above it has a function of the module's name, so that no import statement finds this one.
 gpu_operator = sys.modules[ladder.__name__.removesuffix(".ladder")]
 # What overflows in a compiled kernel warns in an interpreted one; the guard refuses it.
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
