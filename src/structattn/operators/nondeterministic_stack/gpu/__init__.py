@@ -172,7 +172,11 @@ def nondeterministic_stack_gpu(
 
 
 def readings_on_gpu(given: Arguments, tf32: bool) -> tuple[Tensor, Tensor]:
-    """Return readings and log-weights by the kernels; while a CUDA graph is captured, by its two rungs."""
+    """Return readings (B,T,Q,S,m) and log-weights (B,T).
+
+    While a CUDA graph is captured, sequences that floats lose are computed again in doubles within the graph, and those
+    that doubles lose are NaN. Arguments, errors and cost as for ``nondeterministic_stack_gpu``.
+    """
     floats = capturing(given.push.device.type) and given.push.dtype == torch.float32
     readings, log_weight, rung, *_ = nondeterministic_stack_gpu(*given, tf32, floats)
     if not floats:

@@ -63,7 +63,7 @@ def gradients(
         *(T, tiling.blocks, tiling.diagonals, m, values.stride(0)),
         **_padded(tiling),
         NP=tiling.rows,
-        CP=max(_configurations(tiling), 16),
+        CP=max(power_of_two(tiling.states) * power_of_two(tiling.symbols), 16),
         MB=_columns(m),
         PRECISION=precision,
         num_warps=1,
@@ -76,11 +76,6 @@ def _padded(tiling: Tiling) -> dict[str, int]:
     """Return the states and symbols as the kernels take them, and padded."""
     Q, S = tiling.states, tiling.symbols
     return {"Q": Q, "S": S, "QP": power_of_two(Q), "SP": power_of_two(S)}
-
-
-def _configurations(tiling: Tiling) -> int:
-    """Return their padded number."""
-    return power_of_two(tiling.states) * power_of_two(tiling.symbols)
 
 
 def _columns(columns: int) -> int:
@@ -193,6 +188,6 @@ def _rows(
         *(d, tiling.time, tiling.blocks, tiling.diagonals, tiling.window),
         **_padded(tiling),
         NP=tiling.rows,
-        KB=tiling.slice,
+        KB=tiling.rows_at_a_time,
         num_warps=1,
     )

@@ -171,7 +171,7 @@ def _rows(tables: Provisional, tiling: Tiling, lengths: Tensor, sums: Tensor, d:
         **_sizes(tiling),
         QP=power_of_two(tiling.states),
         SP=power_of_two(tiling.symbols),
-        KB=tiling.slice,
+        KB=tiling.rows_at_a_time,
         DIAGONAL=d == 0,
         FAR=d > 1,
         num_warps=1,

@@ -50,7 +50,7 @@ class Tiling:
         return power_of_two(max(self.configurations, 16))
 
     @property
-    def slice(self) -> int:
+    def rows_at_a_time(self) -> int:
         """Rows of a product that a single warp takes at a time: as many as fit into its registers."""
         return 16 if self.configurations <= 8 else 4
 

@@ -1,4 +1,4 @@
-"""The tables in tiles, from short spans to long: two kernels for each anti-diagonal of tiles (J, J + d).
+"""The tables in tiles, from short spans to long: `gemm` and `solve` for each anti-diagonal of tiles (J, J + d).
 
 Legend in tiles.py. `gemm` sums over the blocks K between J and I; what remains depends row by row on itself and is left
 to `solve`. Only the blocks next to J and I need the anti-diagonal before: all others are summed beside it.
