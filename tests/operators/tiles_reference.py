@@ -185,3 +185,9 @@ def shares(given: Arguments, tiling: Tiling, log_p: Tensor, x: Tensor) -> Shares
     E = torch.where(log_alpha[..., None] > -torch.inf, x[..., 1:] / b, 0)
     lengths = given.lengths.int()
     return Shares(lengths, tables.push, tables.replace, tables.factor, tables.P, tables.w, a, E)
+
+
+def tiles_of(tiling: Tiling, length: int) -> list[int]:
+    """Indices of the tiles within the window and the length: the others are not written."""
+    pairs = [(row, row + d) for d in range(tiling.diagonals) for row in range(tiling.blocks - d)]
+    return [column * (column + 1) // 2 + row for row, column in pairs if column * tiling.block <= length]

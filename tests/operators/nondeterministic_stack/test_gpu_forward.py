@@ -7,6 +7,7 @@ from tiles_reference import (
     provisional_tables,
     readings_of,
     shares,
+    tiles_of,
 )
 
 from structattn.operators.nondeterministic_stack.arguments import checked_arguments
@@ -24,12 +25,6 @@ def small_tiles(monkeypatch):
     """Tiles of 16 rows, so that short sequences fill several."""
 
     monkeypatch.setattr(forward_module, "ROWS", 16)
-
-
-def tiles_of(tiling, length):
-    """Indices of the tiles within the window and the length: the others are not written."""
-    pairs = [(row, row + d) for d in range(tiling.diagonals) for row in range(tiling.blocks - d)]
-    return [column * (column + 1) // 2 + row for row, column in pairs if column * tiling.block <= length]
 
 
 def assert_close(found, wanted, tolerance):
