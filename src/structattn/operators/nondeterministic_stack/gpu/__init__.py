@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from structattn.operators.common.gpu import dot_precision, require_addressable
+from structattn.operators.common.gpu import Lane, dot_precision, require_addressable
 from structattn.operators.common.registration import Batching, refuse_double_backward, register
 from structattn.operators.nondeterministic_stack.arguments import (
     Arguments,
@@ -162,7 +162,8 @@ def nondeterministic_stack_gpu(
     Arguments as for the compiled kernel: contiguous, float32 or float64; without ``values`` the readings are the
     weights over positions, and m = T + 1. ``tf32`` allows products of float32 tables to be rounded. Sequences that lose
     something in the range of the tables are computed again with a larger one, in the end on the CPU; see ladder.py,
-    which names the rungs. While a CUDA graph is captured, they are NaN instead; tables are doubles unless ``floats``.
+    which names the rungs. While a CUDA graph is captured, tables are doubles, and such sequences NaN;
+    or, if ``floats``, tables are floats, and such sequences without meaning.
     """
     given = Arguments(push, replace, pop, values, bottom, lengths, window)
     require_addressable("nondeterministic_stack", math.prod(tiling_of(given).table[1:]))
@@ -178,10 +179,16 @@ def readings_on_gpu(given: Arguments, tf32: bool) -> tuple[Tensor, Tensor]:
     that doubles lose are NaN. Arguments, errors and cost as for ``nondeterministic_stack_gpu``.
     """
     floats = capturing(given.push.device.type) and given.push.dtype == torch.float32
+    if floats:  # so that gradients are accumulated where the inputs were computed, not in a lane aside
+        own: dict[str, Any] = {name: x.view_as(x) for name, x in given._asdict().items() if isinstance(x, Tensor)}
+        given = given._replace(**own)
     readings, log_weight, rung, *_ = nondeterministic_stack_gpu(*given, tf32, floats)
     if not floats:
         return readings, log_weight
     lost = rung != BATCH
     again = given._replace(lengths=given.lengths.where(lost, 0))
-    exact, exact_log_weight, *_ = nondeterministic_stack_gpu(*again, False, False)
-    return exact.where(lost.view(-1, 1, 1, 1, 1), readings), exact_log_weight.where(lost[:, None], log_weight)
+    main, aside = Lane(given.push.device), Lane(given.push.device, aside=True)
+    with aside.after(main.mark()):  # where autograd adds the gradients in doubles, too, beside those in floats
+        exact, exact_log_weight, *_ = nondeterministic_stack_gpu(*again, False, False)
+    with main.after(aside.mark()):
+        return exact.where(lost.view(-1, 1, 1, 1, 1), readings), exact_log_weight.where(lost[:, None], log_weight)

@@ -50,8 +50,8 @@ def climb(given: Arguments, tf32: bool, floats: bool = False) -> tuple[Forward, 
     """Return the batch's pass, with readings and log-weights from the rung that each sequence needs, and the rungs.
 
     Sequences with NaN or +inf among their logits end on the last rung. ``rung`` is (B,) int32; the tables of sequences
-    beyond the first rung hold nothing, and have length 0. While a graph is captured, these sequences are NaN; tables
-    are doubles unless ``floats``.
+    beyond the first rung hold nothing, and have length 0. While a graph is captured, tables are doubles, and these
+    sequences NaN; or, if ``floats``, tables are floats, and these sequences without meaning.
     """
     static = capturing(given.push.device.type)
     first = forward(given, torch.float64 if static and not floats else given.push.dtype, tf32=tf32)
@@ -59,9 +59,10 @@ def climb(given: Arguments, tf32: bool, floats: bool = False) -> tuple[Forward, 
     rung = first.failed * next_rung
     first.shares.lengths.mul_(rung == BATCH)
     if static:
-        lost = rung.bool()
-        first.readings.masked_fill_(lost.view(-1, 1, 1, 1, 1), torch.nan)
-        first.log_weight.masked_fill_(lost[:, None], torch.nan)
+        if not floats:
+            lost = rung.bool()
+            first.readings.masked_fill_(lost.view(-1, 1, 1, 1, 1), torch.nan)
+            first.log_weight.masked_fill_(lost[:, None], torch.nan)
         return first, rung
     if first_of_its_kind("forward", given, first.readings.shape[-1]):
         repeated(selected(given, rung.new_zeros(1)), DOUBLES)
