@@ -97,7 +97,7 @@ def stack_pointer() -> Iterator[Callable[[], object]]:
 
 
 def nondeterministic_stack() -> Iterator[Callable[[], object]]:
-    """Three diagonals of tiles, with the paper's sizes, the smallest, and odd ones with the weights over positions.
+    """Four diagonals of tiles, with the paper's sizes, the smallest, and odd ones with the weights over positions.
 
     And two single steps: nothing is popped in the first.
     """
@@ -111,7 +111,7 @@ def nondeterministic_stack() -> Iterator[Callable[[], object]]:
         return nondeterministic_stack_gpu(*logits, *vectors, lengths, None, False, False)[0].sum()
 
     for states, symbols, time, dtype in (
-        (2, 3, 33, torch.float32),
+        (2, 3, 49, torch.float32),
         (1, 1, 1, torch.float32),
         (3, 3, 40, torch.float64),
     ):

@@ -16,7 +16,7 @@ HERE = Path(__file__).parent
 OPERATORS = ["superposition_stack", "stack_pointer", "nondeterministic_stack", "gaussian_attention"]
 ON_MATRIX_UNITS = {
     *("forward", "adjoints", "actions_adjoint", "product", "map_adjoint", "vectors_adjoint"),
-    *("gemm", "corrections", "block_of_prefixes", "products", "step_gradients"),
+    *("gemm", "earlier_blocks", "corrections", "block_of_prefixes", "products", "step_gradients"),
 }
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 
@@ -54,16 +54,17 @@ REGISTERS = {
         "step": 86,
     },
     "nondeterministic_stack": {
-        "mean_field": 72,
+        "mean_field": 64,
         "scale": 78,
         "solve": 168,
         "gemm": 157,
         "products": 184,
+        "earlier_blocks": 72,
         "corrections": 164,
         "block_of_prefixes": 158,
         "readings": 126,
-        "regrowth": 96,
-        "condition": 158,
+        "regrowth": 80,
+        "condition": 107,
         "sources": 128,
         "rows": 174,
         "step_gradients": 246,

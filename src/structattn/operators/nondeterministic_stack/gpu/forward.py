@@ -1,6 +1,6 @@
 """The forward pass in tiles: provisional tables, readings, conditioned tables, and which sequences they lose.
 
-Launches at most 4 nb + 5 kernels for nb = ⌈(T+1)/NB⌉ blocks, without waiting for the device.
+Launches at most 5 nb + 5 kernels for nb = ⌈(T+1)/NB⌉ blocks, without waiting for the device.
 """
 
 from dataclasses import dataclass
@@ -101,17 +101,18 @@ def _filled(
 ) -> Tensor:
     """Compute P^ and w^, and return b and x: (B, parts, T+1, C, MB) float64, the first column of each part is b.
 
-    Three lanes run beside each other: the anti-diagonal d; products for d + 1, all but the nearest, which need spans to
-    d - 1; and block d of x, which needs the tiles of column d alone.
+    Four lanes run beside each other: the anti-diagonal d; products for d + 1, all but the nearest, which need spans to
+    d - 1; block d of x, which needs the tiles of column d alone; and what block d + 1 takes from the blocks before d.
     """
     M, device = values.shape[2], values.device
     MB = power_of_two(max(M + 1, 16), 32)
     parts = max(-(-M // (MB - 1)), 1)
     x = tables.log_p.new_empty(tiling.batch, parts, tiling.time + 1, tiling.configurations, MB)
-    sums_of_x = x.new_empty(tiling.batch, parts, tiling.symbols, tiling.rows, MB)
+    sums_of_x = [x.new_empty(tiling.batch, parts, tiling.symbols, tiling.rows, MB) for _ in range(2)]
     sums = [tables.P.new_empty(tiling.batch, tiling.blocks, *tiling.table[2:]) for _ in range(2)]
-    rows, products, prefixes = Lane(device), Lane(device, aside=True), Lane(device, aside=True)
-    summed = None
+    rows = Lane(device)
+    products, prefixes, sums_of_prefixes = (Lane(device, aside=True) for _ in range(3))
+    summed = summed_x = solved_x = None
     for d in range(tiling.blocks):
         if d < tiling.diagonals:
             with products.after(rows.mark()):
@@ -122,19 +123,49 @@ def _filled(
                     _products(tables, tiling, lengths, sums[d % 2], d, precision, nearest=True)
                 _rows(tables, tiling, lengths, sums[d % 2], d)
             summed = products.mark()
-        with prefixes.after(rows.mark()):
-            launch(
-                gpu_kernels(f"{_KERNELS}.prefixes_gpu_kernel").corrections,
-                (parts, tiling.batch),
-                (tables.w, tables.push, tables.replace, values, bottom, lengths, x, sums_of_x),
-                *(d, tiling.diagonals, tiling.tiles, tiling.time, M),
-                **_sizes(tiling),
-                CP=tiling.padded,
-                MB=MB,
-                num_warps=4,
-            )
-    with rows.after(products.mark(), prefixes.mark()):
+        with sums_of_prefixes.after(rows.mark(), solved_x):
+            if 2 <= d < tiling.blocks - 1 and tiling.diagonals > 2:
+                _earlier_blocks(tables, tiling, lengths, x, sums_of_x[(d + 1) % 2], d + 1)
+        with prefixes.after(rows.mark(), summed_x):
+            _corrections(tables, tiling, lengths, (values, bottom), x, sums_of_x[d % 2], d)
+        summed_x, solved_x = sums_of_prefixes.mark(), prefixes.mark()
+    with rows.after(products.mark(), summed_x, solved_x):
         return x
+
+
+def _earlier_blocks(tables: Provisional, tiling: Tiling, lengths: Tensor, x: Tensor, sums: Tensor, block: int) -> None:
+    """Sum what a block of x takes from all earlier blocks but the first and the one before it."""
+    launch(
+        gpu_kernels(f"{_KERNELS}.prefixes_gpu_kernel").earlier_blocks,
+        (tiling.symbols, x.shape[1], tiling.batch),
+        (tables.w, lengths, x, sums),
+        *(block, tiling.diagonals, tiling.tiles, tiling.time),
+        **_sizes(tiling),
+        MB=x.shape[-1],
+        num_warps=4,
+    )
+
+
+def _corrections(
+    tables: Provisional,
+    tiling: Tiling,
+    lengths: Tensor,
+    vectors_: tuple[Tensor, Tensor],
+    x: Tensor,
+    sums: Tensor,
+    block: int,
+) -> None:
+    """Compute a block of x."""
+    launch(
+        gpu_kernels(f"{_KERNELS}.prefixes_gpu_kernel").corrections,
+        (x.shape[1], tiling.batch),
+        (tables.w, tables.push, tables.replace, *vectors_, lengths, x, sums),
+        *(block, tiling.diagonals, tiling.tiles, tiling.time, vectors_[0].shape[2]),
+        **_sizes(tiling),
+        CP=tiling.padded,
+        MB=x.shape[-1],
+        num_warps=4,
+    )
 
 
 def _products(
@@ -209,10 +240,10 @@ def _conditioned(given: Arguments, tiling: Tiling, lengths: Tensor, tables: Prov
     failed = lengths.new_zeros(B)
     kernels = gpu_kernels(f"{_KERNELS}.shares_gpu_kernel")
     launch(kernels.regrowth, (B,), (grown, growth, lengths, most, reach, failed), T, **sizes)
-    loss = x.new_zeros(B, tiling.tiles)
+    loss = x.new_zeros(B, tiling.tiles * S)
     launch(
         kernels.condition,
-        (tiling.blocks, tiling.diagonals, B),
+        (tiling.blocks, tiling.diagonals * S, B),
         (tables.P, tables.w, lengths, b, ratio, most, reach, loss),
         *(tiling.blocks, tiling.tiles, T, tiling.window),
         **_sizes(tiling),

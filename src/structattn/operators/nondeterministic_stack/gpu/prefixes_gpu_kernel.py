@@ -23,12 +23,40 @@ def _item(vector, column, M, inside):
     return tl.where(column < 0, 1.0, x)
 
 
+@triton.jit
+def _earlier_block(w, x, K, I, z, Q: tl.constexpr, S: tl.constexpr, NP: tl.constexpr, MB: tl.constexpr):
+    """Return Σ w^[K,I] x[K] of one symbol, (NP, MB)."""
+    i, k, m = tl.arange(0, NP)[None, :], tl.arange(0, NP)[:, None], tl.arange(0, MB)[None, :]
+    pop = tl.load(w + (tile_at(K, I) * S + z) * NP * NP + i * NP + k).to(tl.float64)  # transposed
+    at = (K * (NP // Q) + k // Q) * Q * S + z * Q + k % Q
+    earlier = tl.load(x + at * MB + m, mask=k < NP // Q * Q, other=0.0)
+    return tl.dot(pop, earlier, input_precision="ieee", out_dtype=tl.float64)
+
+
+@triton.jit(do_not_specialize=["I", "near", "tiles", "T"])
+def earlier_blocks(
+    w, lengths, x, sums, I, near, tiles, T,
+    Q: tl.constexpr, S: tl.constexpr, NP: tl.constexpr, MB: tl.constexpr,
+):  # fmt: skip
+    """Sum what block I takes from the earlier ones, for one symbol: all but the first and the one before I."""
+    z, part, b = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
+    if I * (NP // Q) > tl.load(lengths + b):
+        return
+    own = b * tl.num_programs(1) + part
+    x, w = x + own * (T + 1) * Q * S * MB, w + b * tiles * S * NP * NP
+    total = tl.zeros((NP, MB), tl.float64)
+    for K in range(tl.maximum(1, I - near + 1), I - 1):
+        total += _earlier_block(w, x, K, I, z, Q, S, NP, MB)
+    at = tl.arange(0, NP)[:, None] * MB + tl.arange(0, MB)[None, :]
+    tl.store(sums + (own * S + z) * NP * MB + at, total)
+
+
 @triton.jit(do_not_specialize=["I", "near", "tiles", "T", "M"])
 def corrections(
     w, pi, rho, values, bottom, lengths, x, sums, I, near, tiles, T, M,
     Q: tl.constexpr, S: tl.constexpr, CP: tl.constexpr, NP: tl.constexpr, MB: tl.constexpr,
 ):  # fmt: skip
-    """Compute x for the times of block I: products of matrices for earlier blocks, then step by step within."""
+    """Compute x for the times of block I: products of matrices for the nearest blocks, then step by step within."""
     C: tl.constexpr = Q * S
     NB: tl.constexpr = NP // Q
     SIZE: tl.constexpr = S * NP * NP
@@ -42,14 +70,12 @@ def corrections(
     column = tl.where(m > 0, part * (MB - 1) + m - 1, -1)
     known, moves, y, here = c < C, (c < C) & (start < C), c // Q, c * MB + m
 
+    nearest = tl.where(I < near, 0, tl.maximum(I - 1, I - near + 1))
+    summed = tl.where((I > 2) & (near > 2), NP, 0)  # rows that `earlier_blocks` has left
     for z in range(tl.where(I * NB <= n, S, 0)):
-        total = tl.zeros((NP, MB), tl.float64)
-        for K in range(tl.maximum(0, I - near + 1), I):
-            earlier_tile = w + tile_at(K, I) * SIZE + z * NP * NP
-            pop = tl.load(earlier_tile + i * NP + k).to(tl.float64)  # transposed
-            at = (K * NB + k // Q) * C + z * Q + k % Q
-            earlier = tl.load(x + at * MB + m, mask=k < NB * Q, other=0.0)
-            total += tl.dot(pop, earlier, input_precision="ieee", out_dtype=tl.float64)
+        total = tl.load(sums + (z * NP + k) * MB + m, mask=k < summed, other=0.0)
+        for K in range(nearest, I, tl.maximum(I - 1, 1)):
+            total += _earlier_block(w, x, K, I, z, Q, S, NP, MB)
         tl.store(sums + (z * NP + k) * MB + m, total)
     tile, x_block = w + tile_at(I, I) * SIZE, x + I * NB * C * MB
     pops = y * NP * NP + i * NP + c % Q  # of a time of the block's tile, (CP, NP)

@@ -59,20 +59,17 @@ def mean_field(
     at = state_first(c, Q, S) * C + state_first(d, Q, S)
     at_pop = state_first(c, Q, S) * Q + d % Q
     before = tl.where(i < C, -tl.log(i * 0.0 + C), -INFINITY)
-    for step in range(SEGMENT):
-        t = segment * SEGMENT + step + 1
-        if t <= T:
-            inside, empty = real & (c < tl.where(t <= n, C, 0)), tl.where(real, 0.0, -INFINITY)
-            share = before[:, None]
-            pushes = share + tl.where(inside, tl.load(push + (t - 1) * C * C + at, mask=inside, other=0.0), empty)
-            stays = share + tl.where(inside, tl.load(replace + (t - 1) * C * C + at, mask=inside, other=0.0), empty)
-            pops = share + tl.where(inside, tl.load(pop + (t - 1) * C * Q + at_pop, mask=inside, other=0.0), empty)
-            stay = log_add(log_sum(pushes.to(tl.float32), 0), log_sum(stays.to(tl.float32), 0))
-            popped = log_sum(pops.to(tl.float32), 0) - tl.log(i * 0.0 + S)
-            popped -= tl.maximum(finite(log_sum(popped, 0)) - finite(log_sum(stay, 0)) - MOST_POPS, 0.0)
-            p = log_add(stay, popped)
-            before = tl.where(i < C, log_add(p, log_sum(p, 0) + LOG_FLOOR), -INFINITY)
-            tl.store(log_p + (b * (T + 1) + t) * C + i, before.to(tl.float64), mask=i < C)
+    for t in range(segment * SEGMENT + 1, tl.minimum((segment + 1) * SEGMENT, n) + 1):
+        share = before[:, None]
+        pushes = share + tl.load(push + (t - 1) * C * C + at, mask=real, other=-INFINITY)
+        stays = share + tl.load(replace + (t - 1) * C * C + at, mask=real, other=-INFINITY)
+        pops = share + tl.load(pop + (t - 1) * C * Q + at_pop, mask=real, other=-INFINITY)
+        stay = log_add(log_sum(pushes.to(tl.float32), 0), log_sum(stays.to(tl.float32), 0))
+        popped = log_sum(pops.to(tl.float32), 0) - tl.log(i * 0.0 + S)
+        popped -= tl.maximum(finite(log_sum(popped, 0)) - finite(log_sum(stay, 0)) - MOST_POPS, 0.0)
+        p = log_add(stay, popped)
+        before = tl.where(i < C, log_add(p, log_sum(p, 0) + LOG_FLOOR), -INFINITY)
+        tl.store(log_p + (b * (T + 1) + t) * C + i, before.to(tl.float64), mask=i < C)
     tl.store(totals + b * tl.num_programs(0) + segment, log_sum(before, 0).to(tl.float64))
 
 

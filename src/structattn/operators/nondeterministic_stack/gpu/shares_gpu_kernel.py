@@ -19,10 +19,13 @@ LARGEST_REGROWTH = tl.constexpr(1e300)
 
 
 @triton.jit
-def _outgoing(grown, step, real, at, CP: tl.constexpr):
-    """Return the weights of one step relative to the growth of the total: of stays, and of pops."""
-    first = grown + step * 2 * CP * CP + at
-    return tl.load(first, mask=real, other=0.0), tl.load(first + CP, mask=real, other=0.0)
+def _step(grown, growth, reach, b, t, T, real, at, C: tl.constexpr, CP: tl.constexpr):
+    """Return a step's weights of stays and of pops, relative to the growth, log of the growth, and the time's reach."""
+    before = b * T + t - 1
+    there = real & (at < tl.where(t > 0, 2 * CP * CP, 0))
+    stays = tl.load(grown + before * 2 * CP * CP + at, mask=there, other=0.0)
+    pops = tl.load(grown + before * 2 * CP * CP + at + CP, mask=there, other=0.0)
+    return stays, pops, tl.load(growth + before, mask=t > 0, other=0.0), tl.load(reach + before + b + 1, mask=t > 0)
 
 
 @triton.jit(do_not_specialize=["T"])
@@ -42,21 +45,19 @@ def regrowth(
     c, d = i[:, None], i[None, :]
     at, real = c * 2 * CP + d, (c < C) & (d < C)
     reached, bad = tl.where(i < C, 1.0, 0.0).to(tl.float64), tl.load(failed + b)
-    stays, pops = _outgoing(grown, b * T + n - 1, real & (c < n * C), at, CP)
+    stays, pops, step_growth, scale = _step(grown, growth, reach, b, n, T, real, at, C, CP)
     for back in range(n):
         t = n - back
-        next_stays, next_pops = _outgoing(grown, b * T + t - 2, real & (c < (t - 1) * C), at, CP)
+        next_step = _step(grown, growth, reach, b, t - 1, T, real, at, C, CP)
         largest = tl.max(reached, 0)
-        scale = tl.load(reach + b * (T + 1) + t)
         tl.store(most + b * (T + 1) + t, largest)
         tl.store(reach + b * (T + 1) + t, largest * scale)
-        step_growth = tl.load(growth + b * T + t - 1)
         top = tl.max(tl.where((c % Q == d) & (c < C), reached[:, None], 0.0), 0)  # over y, for each r
         x = tl.sum(stays * reached[None, :] + pops * top[None, :], 1)
         bad = tl.where((tl.abs(step_growth) <= LARGEST_GROWTH) & (scale < INFINITY), bad, 1)
         bad = tl.where(tl.sum(tl.where(x < LARGEST_REGROWTH, 0, 1), 0) == 0, bad, 1)
         reached = tl.where(i < C, tl.where(x > 1.0, x, 1.0), 0.0)
-        stays, pops = next_stays, next_pops
+        stays, pops, step_growth, scale = next_step
     tl.store(failed + b, bad)
 
 
@@ -72,11 +73,11 @@ def condition(
     P, w, lengths, b_, ratio, most, reach, loss, nb, tiles, T, D,
     Q: tl.constexpr, S: tl.constexpr, NP: tl.constexpr, SMALLEST: tl.constexpr,
 ):  # fmt: skip
-    """Turn one tile of P^ and w^ into R = P^ b_j g / g' and W = w^ b_k / b_t, in place; compute its loss."""
+    """Turn one symbol's tile of P^ and w^ into R = P^ b_j g / g' and W = w^ b_k / b_t, in place; compute its loss."""
     C: tl.constexpr = Q * S
     NB: tl.constexpr = NP // Q
-    J, d, b = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
-    I = J + d
+    J, d, b = tl.program_id(0), tl.program_id(1) // S, tl.program_id(2).to(tl.int64)
+    I, z = J + d, tl.program_id(1) % S
     n = tl.load(lengths + b)
     if (I < nb) & (I * NB <= n):  # tiles past the length are zero
         i = tl.arange(0, NP)
@@ -88,25 +89,22 @@ def condition(
         longest = tl.max(tl.load(most + times, mask=to & (t > 0), other=0.0), 0)
         farthest = tl.max(tl.load(reach + times, mask=to & (t > 0), other=0.0), 0)
         span = t[None, :] - j[:, None]
-        in_P = from_[:, None] & to[None, :] & (span >= 1) & (span <= D) & (j[:, None] >= 1)
-        in_w = from_[:, None] & to[None, :] & (span >= 2) & (span <= D + 1)
-        lost, lost_shares, largest = tl.zeros((), tl.float32), tl.zeros((), tl.float32), tl.zeros((), tl.float64)
-        for z in range(S):
-            at = (b * tiles + tile_at(J, I)) * S * NP * NP + z * NP * NP + i[:, None] * NP + i[None, :]
-            rows = tl.load(b_ + j * C + z * Q + i % Q, mask=from_, other=0.0)
-            columns = tl.load(b_ + t * C + z * Q + i % Q, mask=to, other=0.0)
-            columns = tl.where(columns == 0, 0.0, 1.0 / tl.where(columns == 0, 1.0, columns))[None, :]
-            largest = tl.maximum(largest, tl.max(rows, 0))
-            alive = (rows > 0)[:, None]
-            x = tl.load(P + at)
-            lost += _lost(x, in_P & alive, SMALLEST)
-            x = (x * rows[:, None] * pops).to(P.dtype.element_ty)
-            lost_shares += _lost(x, in_P & alive, SMALLEST)
-            tl.store(P + at, x)
-            x = tl.load(w + at)
-            lost += _lost(x, in_w & alive, SMALLEST)
-            x = (x * rows[:, None] * columns).to(w.dtype.element_ty)
-            lost_shares += _lost(x, in_w & alive & (columns > 0), SMALLEST)
-            tl.store(w + at, x)
-        bound = lost.to(tl.float64) * SMALLEST * largest * farthest + lost_shares.to(tl.float64) * SMALLEST * longest
-        tl.store(loss + b * tiles + tile_at(J, I), bound)
+        rows = tl.load(b_ + j * C + z * Q + i % Q, mask=from_, other=0.0)
+        columns = tl.load(b_ + t * C + z * Q + i % Q, mask=to, other=0.0)
+        columns = tl.where(columns == 0, 0.0, 1.0 / tl.where(columns == 0, 1.0, columns))[None, :]
+        alive = from_[:, None] & to[None, :] & (rows > 0)[:, None]
+        in_P = alive & (span >= 1) & (span <= D) & (j[:, None] >= 1)
+        in_w = alive & (span >= 2) & (span <= D + 1)
+        at = ((b * tiles + tile_at(J, I)) * S + z) * NP * NP + i[:, None] * NP + i[None, :]
+        x = tl.load(P + at)
+        lost = _lost(x, in_P, SMALLEST)
+        x = (x * rows[:, None] * pops).to(P.dtype.element_ty)
+        lost_shares = _lost(x, in_P, SMALLEST)
+        tl.store(P + at, x)
+        x = tl.load(w + at)
+        lost += _lost(x, in_w, SMALLEST)
+        x = (x * rows[:, None] * columns).to(w.dtype.element_ty)
+        lost_shares += _lost(x, in_w & (columns > 0), SMALLEST)
+        tl.store(w + at, x)
+        bound = lost.to(tl.float64) * tl.max(rows, 0) * farthest + lost_shares.to(tl.float64) * longest
+        tl.store(loss + (b * tiles + tile_at(J, I)) * S + z, bound * SMALLEST)
