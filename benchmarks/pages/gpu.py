@@ -96,8 +96,9 @@ units, in double precision, a day earlier. {notes}
 
 {operators(found, before)}{others}
 A training step: language models of 5 layers and 23,833 classes, batches of 32 sentences, bfloat16 autocast, Adam. The
-stack is in the middle layer; Tf+Sup's has m = d - 1. Captured: the whole step replayed as a CUDA graph; the kernels
-before could not be captured.
+stack is in the middle layer; Tf+Sup's has m = d - 1. Called, kernels wait for the host, whose times differ by a factor
+of up to two between machines. Captured: the whole step replayed as a CUDA graph; the kernels before could not be
+captured.
 
 {training(found, before)}
 Decoding step by step, d 256, the mean of 64 tokens:
