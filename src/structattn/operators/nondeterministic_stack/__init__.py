@@ -28,6 +28,7 @@ from structattn.operators.nondeterministic_stack.cpu import (
     nondeterministic_stack_cpu,
 )
 from structattn.operators.nondeterministic_stack.gpu import readings_on_gpu
+from structattn.operators.nondeterministic_stack.gpu.best_run import best_run_by_spans
 from structattn.operators.nondeterministic_stack.reference import StackAction, reference_best_run, reference_readings
 from structattn.operators.nondeterministic_stack.steps import (
     nondeterministic_stack_initial_state,
@@ -206,25 +207,24 @@ def nondeterministic_stack_best_run(
 
     ``states`` and ``symbols`` are those after each step; ``actions`` are values of `StackAction`. Among runs of
     equal weight the kernel takes push before replace before pop, then the lowest index. Not differentiable.
-    Tensors on a GPU are computed on the CPU: by the definition, a run of 64 steps would be 23,000 launches.
+    On a GPU, weights and origins are computed there, from short spans to long, and the run is found on the CPU; among
+    runs of equal weight it may be another.
 
     Returns:
         Actions, states, symbols, each (B, T), and the log-weight (B,): -inf where no run exists, 0 for a sequence of no
         steps, NaN where a logit is NaN or +inf.
     """
-    asked = push.device
     push, replace, pop = (without_history(x) for x in (push, replace, pop))
-    if implementation == "auto" and asked.type == "cuda":
-        push, replace, pop = push.cpu(), replace.cpu(), pop.cpu()
-        lengths = None if lengths is None else lengths.cpu()
     arguments = checked_arguments(push, replace, pop, None, None, lengths, window)
     if chosen_implementation(_NAME, implementation, push.device) == "cpu":
         actions, states, symbols, log_weight = nondeterministic_stack_best_run_cpu(
             *arguments[:3], arguments.lengths, window
         )
+    elif implementation == "auto" and push.is_cuda:
+        actions, states, symbols, log_weight = best_run_by_spans(arguments.in_range())
     else:
         actions, states, symbols, log_weight = reference_best_run(arguments.in_range())
-    return BestRun(*(x.to(asked) for x in (actions, states, symbols, log_weight.to(push.dtype))))
+    return BestRun(*(x.to(push.device) for x in (actions, states, symbols, log_weight.to(push.dtype))))
 
 
 def _readings(
