@@ -287,7 +287,8 @@ def test_best_runs_of_tensors_on_a_gpu(random_inputs, cuda):
     found = nondeterministic_stack_best_run(*(x.to(cuda) for x in logits), lengths=lengths.to(cuda))
     wanted = nondeterministic_stack_best_run(*logits, lengths=lengths)
     assert all(x.is_cuda for x in found)
-    torch.testing.assert_close([x.cpu() for x in found], list(wanted), rtol=0, atol=0)
+    torch.testing.assert_close([x.cpu() for x in found[:3]], list(wanted[:3]), rtol=0, atol=0)
+    torch.testing.assert_close(found.log_weight.cpu(), wanted.log_weight, rtol=1e-12, atol=0)  # another order of sums
 
 
 def test_low_precision(random_inputs, gpu):
