@@ -207,8 +207,8 @@ def nondeterministic_stack_best_run(
 
     ``states`` and ``symbols`` are those after each step; ``actions`` are values of `StackAction`. Among runs of
     equal weight the kernel takes push before replace before pop, then the lowest index. Not differentiable.
-    On a GPU, weights and origins are computed there, from short spans to long, and the run is found on the CPU; among
-    runs of equal weight it may be another.
+    Tensors on a GPU are computed there, from short spans to long, and back-pointers followed on the CPU; among runs of
+    equal weight another may be found.
 
     Returns:
         Actions, states, symbols, each (B, T), and the log-weight (B,): -inf where no run exists, 0 for a sequence of no
