@@ -162,8 +162,8 @@ def nondeterministic_stack_gpu(
     Arguments as for the compiled kernel: contiguous, float32 or float64; without ``values`` the readings are the
     weights over positions, and m = T + 1. ``tf32`` allows products of float32 tables to be rounded. Sequences that lose
     something in the range of the tables are computed again with a larger one, in the end on the CPU; see ladder.py,
-    which names the rungs. While a CUDA graph is captured, tables are doubles, and such sequences NaN;
-    or, if ``floats``, tables are floats, and such sequences without meaning.
+    which names the rungs. While a CUDA graph is captured, tables are doubles, and such sequences are
+    NaN; or, if ``floats``, tables are floats, and the results of such sequences undefined.
     """
     given = Arguments(push, replace, pop, values, bottom, lengths, window)
     require_addressable("nondeterministic_stack", math.prod(tiling_of(given).table[1:]))

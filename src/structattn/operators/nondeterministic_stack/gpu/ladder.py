@@ -51,7 +51,7 @@ def climb(given: Arguments, tf32: bool, floats: bool = False) -> tuple[Forward, 
 
     Sequences with NaN or +inf among their logits end on the last rung. ``rung`` is (B,) int32; the tables of sequences
     beyond the first rung hold nothing, and have length 0. While a graph is captured, tables are doubles, and these
-    sequences NaN; or, if ``floats``, tables are floats, and these sequences without meaning.
+    sequences are NaN; or, if ``floats``, tables are floats, and the results of these sequences undefined.
     """
     static = capturing(given.push.device.type)
     first = forward(given, torch.float64 if static and not floats else given.push.dtype, tf32=tf32)

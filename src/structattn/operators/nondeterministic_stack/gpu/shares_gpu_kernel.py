@@ -19,7 +19,7 @@ LARGEST_REGROWTH = tl.constexpr(1e300)
 
 
 @triton.jit
-def _step(grown, growth, reach, b, t, T, real, at, C: tl.constexpr, CP: tl.constexpr):
+def _step(grown, growth, reach, b, t, T, real, at, CP: tl.constexpr):
     """Return a step's weights of stays and of pops, relative to the growth, log of the growth, and the time's reach."""
     before = b * T + t - 1
     there = real & (at < tl.where(t > 0, 2 * CP * CP, 0))
@@ -45,10 +45,10 @@ def regrowth(
     c, d = i[:, None], i[None, :]
     at, real = c * 2 * CP + d, (c < C) & (d < C)
     reached, bad = tl.where(i < C, 1.0, 0.0).to(tl.float64), tl.load(failed + b)
-    stays, pops, step_growth, scale = _step(grown, growth, reach, b, n, T, real, at, C, CP)
+    stays, pops, step_growth, scale = _step(grown, growth, reach, b, n, T, real, at, CP)
     for back in range(n):
         t = n - back
-        next_step = _step(grown, growth, reach, b, t - 1, T, real, at, C, CP)
+        next_step = _step(grown, growth, reach, b, t - 1, T, real, at, CP)
         largest = tl.max(reached, 0)
         tl.store(most + b * (T + 1) + t, largest)
         tl.store(reach + b * (T + 1) + t, largest * scale)
