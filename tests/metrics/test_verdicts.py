@@ -51,7 +51,7 @@ def test_a_verdict_that_one_seed_makes_is_undecided(ours, other):
     assert low > 0
     found = judge(ours, other, above=True)
     assert (found.verdict, found.difference.limits) == ("undecided", (low, high))
-    assert found.reason == "holds no longer without seed 1"
+    assert found.reason == "holds no longer without seed 1, 2 or 3"
     assert mean_difference({k: v for k, v in ours.items() if k != 1}, 4.0).limits[0] < 0
 
 
@@ -59,7 +59,17 @@ def test_one_seed_is_undecided_whatever_the_difference():
     for other in ({1: 1.0}, {2: 1.0}, 1.0):
         found = judge({1: 100.0}, other, above=True)
         assert (found.verdict, found.reason, found.difference.limits) == ("undecided", "one seed", None)
-    assert judge({1: 100.0, 2: 100.1}, 0.0, above=True).reason == "holds no longer without seed 1"
+    assert judge({1: 100.0, 2: 100.1}, 0.0, above=True).reason == "holds no longer without seed 1 or 2"
+
+
+def test_every_seed_that_a_verdict_needs_is_named():
+    """Differences of 15, 10 and 8, the mean 11 ± 9.0; without any one of the three the interval holds 0."""
+    scores = {1: 15.0, 2: 10.0, 3: 8.0}
+    for above, verdict in ((True, "holds"), (False, "fails")):
+        found = judge(scores, 0.0, above=above)
+        assert (found.verdict, found.reason) == ("undecided", f"{verdict} no longer without seed 1, 2 or 3")
+    assert judge({"a": 15.0, "b": 10.0, "c": 8.0}, 0.0, above=True).reason == "holds no longer without one trial"
+    assert judge_number({1: 1.0, 2: 1.1, 3: 1.2, 4: 1.3}, 1.36).reason == "fails no longer without seed 1, 2 or 3"
 
 
 def test_shares():

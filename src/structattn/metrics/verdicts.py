@@ -1,7 +1,7 @@
 """Whether scores over seeds support an expected order."""
 
 import math
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
@@ -97,11 +97,12 @@ def judge(
     verdict = _verdict(found, least, above)
     if verdict == "undecided":
         return Judgement(verdict, found, _reason(found, least))
+    needed = []
     for seed in dict.fromkeys((*ours, *(other if isinstance(other, Mapping) else ()))):
         rest, others = _without(ours, seed), _without(other, seed) if isinstance(other, Mapping) else other
         if not rest or others == {} or _verdict(difference(rest, others), least, above) != verdict:
-            return Judgement("undecided", found, _one_makes(verdict, seed))
-    return Judgement(verdict, found)
+            needed.append(seed)
+    return Judgement("undecided", found, _needs(verdict, needed)) if needed else Judgement(verdict, found)
 
 
 def judge_number(ours: Mapping[Seed, float], published: float, rounding: float = 0.0) -> Judgement:
@@ -116,10 +117,12 @@ def judge_number(ours: Mapping[Seed, float], published: float, rounding: float =
     if found.limits is None:
         return Judgement("undecided", found, "one seed")
     verdict: Verdict = "holds" if _holds_zero(found, rounding) else "fails"
-    for seed in ours:
-        if _holds_zero(mean_difference(_without(ours, seed), published), rounding) != (verdict == "holds"):
-            return Judgement("undecided", found, _one_makes(verdict, seed))
-    return Judgement(verdict, found)
+    needed = [
+        seed
+        for seed in ours
+        if _holds_zero(mean_difference(_without(ours, seed), published), rounding) != (verdict == "holds")
+    ]
+    return Judgement("undecided", found, _needs(verdict, needed)) if needed else Judgement(verdict, found)
 
 
 def _holds_zero(found: Difference, rounding: float) -> bool | None:
@@ -136,8 +139,13 @@ def _reason(found: Difference, least: float) -> str:
     return "one seed" if found.limits is None else f"the interval holds {least + 0:g}"
 
 
-def _one_makes(verdict: Verdict, seed: Hashable) -> str:
-    return f"{verdict} no longer without {f'seed {seed}' if isinstance(seed, int) else 'one trial'}"
+def _needs(verdict: Verdict, seeds: Sequence[Hashable]) -> str:
+    """Name each seed without which the verdict is another one."""
+    known = [str(seed) for seed in seeds if isinstance(seed, int)]
+    if len(known) < len(seeds):
+        return f"{verdict} no longer without one trial"
+    named = " or ".join(filter(None, (", ".join(known[:-1]), known[-1])))
+    return f"{verdict} no longer without seed {named}"
 
 
 def _without(scores: Mapping[Seed, float], seed: Seed) -> dict[Seed, float]:
