@@ -78,7 +78,7 @@ class Finding(Settings):
     measured: Measured | None = None
     cell: dict[str, str] = Field(default={}, description="of `number` and `shown`")
     against: str | None = Field(
-        default=None, description="the score of the same cell with which the claim's is compared"
+        default=None, description="the score with which the claim's is compared, of the same cell or of that compared"
     )
     unit: float = 1.0
     longer: bool = Field(default=False, description="the score is that of strings longer than those of training")
@@ -212,7 +212,7 @@ def _ordered(finding: Finding, claim: Claim, results: Stored) -> Row:
     rows = [_row(results, each) for each in cells]
     scores = [claim, claim.model_copy(update={"score": finding.against}) if finding.against else claim]
     numbers = tuple(_number(row, score, finding.unit) for row, score in zip(rows, scores, strict=True))
-    labels = (claim.score, finding.against) if finding.against else tuple(_label(row.cell) for row in rows)
+    labels = _score_labels(claim, finding.against, rows) if finding.against else tuple(_label(r.cell) for r in rows)
     short = [_shortfall(row, finding.requires) for row in rows] if finding.requires else []
     if any(short):
         return Row(finding, NOT_HERE, "; ".join(filter(None, short)), numbers, labels=labels)
@@ -222,7 +222,7 @@ def _ordered(finding: Finding, claim: Claim, results: Stored) -> Row:
         judgement = judge(by_seed[0], by_seed[1], above=claim.above is not None)
     else:
         judgement = _claimed(finding, claim, cell, results)
-    reason = _trials(rows) if judgement.reason == "one number" else _reason(judgement)
+    reason = _reason(judgement) if claim.statistic in ("mean", "share") else _trials(rows)
     why = (reason, _still_improving(results, cells), "earlier settings" if results.changes else "", finding.here)
     return Row(
         finding,
@@ -233,6 +233,12 @@ def _ordered(finding: Finding, claim: Claim, results: Stored) -> Row:
         tuple(Number(sample_statistics([*each.values()]).mean) for each in beyond if all(beyond)),
         labels,
     )
+
+
+def _score_labels(claim: Claim, against: str, rows: list[TableRow]) -> tuple[str, str]:
+    """Name two scores: of one cell by their names, of another cell by the cell."""
+    ours, other = rows
+    return claim.score, against if other.cell == ours.cell else _label(other.cell)
 
 
 def _claimed(finding: Finding, claim: Claim, cell: dict[str, str], results: Stored) -> Judgement:
