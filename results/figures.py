@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
-from findings import Number, Row, Table
+from findings import Number, Row, Table, score_name
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from stored import stored
@@ -40,12 +40,15 @@ class Pair:
 def pairs(rows: Sequence[Row]) -> list[Pair]:
     """Return the published numbers of a table that have one of ours, each once."""
     found: dict[str, Pair] = {}
-    sources = dict.fromkeys(row.finding.results for row in rows if row.ours)
-    for row in rows:
+    shown = [row for row in rows if row.ours and row.finding.published.values]
+    sources = dict.fromkeys(row.finding.results for row in shown)
+    scores = {name for row in shown if (name := score_name(row.finding))}
+    for row in shown:
         source = f" [{Path(row.finding.results).name}]" if row.finding.results and len(sources) > 1 else ""
+        score = f", {score_name(row.finding)}" if len(scores) > 1 and not row.finding.against else ""
         published = row.finding.published
         for place, (value, ours) in enumerate(zip(published.values, row.ours, strict=False)):
-            label = row.labels[place] + source
+            label = row.labels[place] + score + source
             interval = None
             if place < len(published.deviations):
                 error = published.deviations[place] / math.sqrt(published.seeds)

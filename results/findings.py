@@ -147,6 +147,13 @@ class Row:
     labels: tuple[str, ...] = ()
 
 
+def score_name(finding: Finding) -> str:
+    """Return the name of the score that a finding is about, or an empty string for other measurements."""
+    if finding.number is not None and finding.results is not None:
+        return next(each.name for each in stored(finding.results).recipe.published if each.source == finding.number)
+    return "" if finding.claim is None else finding.claim.name
+
+
 @cache
 def papers() -> list[Paper]:
     """Read the findings."""
@@ -212,7 +219,8 @@ def _ordered(finding: Finding, claim: Claim, results: Stored) -> Row:
     rows = [_row(results, each) for each in cells]
     scores = [claim, claim.model_copy(update={"score": finding.against}) if finding.against else claim]
     numbers = tuple(_number(row, score, finding.unit) for row, score in zip(rows, scores, strict=True))
-    labels = _score_labels(claim, finding.against, rows) if finding.against else tuple(_label(r.cell) for r in rows)
+    names = [f", {score.name}" if finding.against else "" for score in scores]
+    labels = tuple(f"{_label(row.cell)}{name}" for row, name in zip(rows, names, strict=True))
     short = [_shortfall(row, finding.requires) for row in rows] if finding.requires else []
     if any(short):
         return Row(finding, NOT_HERE, "; ".join(filter(None, short)), numbers, labels=labels)
@@ -233,12 +241,6 @@ def _ordered(finding: Finding, claim: Claim, results: Stored) -> Row:
         tuple(Number(sample_statistics([*each.values()]).mean) for each in beyond if all(beyond)),
         labels,
     )
-
-
-def _score_labels(claim: Claim, against: str, rows: list[TableRow]) -> tuple[str, str]:
-    """Name two scores: of one cell by their names, of another cell by the cell."""
-    ours, other = rows
-    return claim.score, against if other.cell == ours.cell else _label(other.cell)
 
 
 def _claimed(finding: Finding, claim: Claim, cell: dict[str, str], results: Stored) -> Judgement:

@@ -13,6 +13,7 @@ from structattn.settings.sweep import SweepSettings
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "results"))
 
+import figures  # noqa: E402
 import findings  # noqa: E402
 import regression  # noqa: E402
 import sections  # noqa: E402
@@ -150,3 +151,11 @@ def test_differences_with_covariates():
     assert "8 of 8 trials ended at the cap of epochs" in regression.covariates(results)
     del trials[0]["sampled"][regression.RATE]
     assert regression.covariates(results) == ""
+
+
+def test_figures_have_every_score_of_a_cell():
+    (paper,) = (each for each in findings.papers() if each.page == "hard_coded_attention")
+    (table,) = (each for each in paper.tables if each.name == "table 4")
+    found = {pair.label: pair for pair in figures.pairs([*map(findings.judged, table.findings)])}
+    assert found["hc-all, subj_verb_agreement.mt"].published.value == 82.5
+    assert found["hc-all, np_agreement.mt"].published.value == 53.5
