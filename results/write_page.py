@@ -25,24 +25,20 @@ HEAD = ["table", "finding", "verdict", "published", "ours", "ours, longer", "dif
 
 FIRST = """# Results
 
-What the papers found, and what our runs say of it: one row a finding. All runs are small ones, of models and
-corpora that two cores can train. Verdicts are computed from the stored scores by `python results/write_page.py`.
+What the papers found, and what our runs, small ones that two cores can train, say of it: one row a finding. Verdicts
+are computed by `python results/write_page.py`. [Finding the stack](results/finding_the_stack.md) is a question of ours.
 
 {counts}
-- *agrees*, *disagrees*: the 95 % interval of the difference over seeds (in pairs where seeds are shared; Student's t)
+- *agrees*, *disagrees*: the 95 % interval of the difference over seeds (Student's t, in pairs where seeds are shared)
   excludes 0 on the published side, or on the other; of a published number: our interval holds it, or does not.
 - *undecided*: the interval holds 0, there is one seed, or one seed makes the verdict. The best of many is one number.
 - *not decidable at this size*: the configuration is another one, or a model has not learned its task.
-- *ours*: means over seeds ± half the interval, or the best of several trials, in the order of the finding, at the
-  lengths of training; *longer*: beyond them, of context-free languages above the bound that knows the length. *Still
-  improving*: the best update of all trials is the last, so that they rank the speed of learning. *Earlier settings*:
-  the recipe has changed. [Finding the stack](results/finding_the_stack.md) is a question of ours.
+- *ours*: means over seeds ± half the interval, or the best of several trials; *longer*: beyond the lengths of training.
+  *Still improving*: the best update of all trials is the last. *Earlier settings*: the recipe has changed.
 
-{rows}
-```{{toctree}}
+{rows}```{{toctree}}
 :hidden:
 :glob:
-
 results/*
 ```
 """
