@@ -12,7 +12,7 @@ def distributed_kills(found: dict[str, Any]) -> str:
     digests = "the digests" if all(run["identical"] for run in runs) else "digests that DIFFER from those"
     return f"""`python benchmarks/reliability_distributed.py`: of {found["hardware"]["processes"]} processes that
 train a run with dropout together, one was killed at {found["kills"]} random moments, with DDP and with FSDP. The
-others ended within {slowest:.1f} seconds, and the resumed runs ended with {digests} of undisturbed ones."""
+others ended within {slowest:.2f} seconds, and the resumed runs ended with {digests} of undisturbed ones."""
 
 
 def same_in_batches(found: dict[str, Any]) -> str:
