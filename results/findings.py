@@ -34,6 +34,7 @@ AGREES, DISAGREES, UNDECIDED, NOT_HERE, NOT_RUN = VERDICTS = (
     "not decidable at this size",
     "not run",
 )
+ARENA = "arena/small"
 WORDS = {"holds": AGREES, "fails": DISAGREES, "undecided": UNDECIDED}
 
 
@@ -83,6 +84,7 @@ class Finding(Settings):
     unit: float = 1.0
     longer: bool = Field(default=False, description="the score is that of strings longer than those of training")
     requires: Requirement | None = None
+    arena: str | None = Field(default=None, description="language of the arena, which judges the order over seeds")
     here: str = Field(default="", description="why ours decide nothing")
     left: str = Field(default="", description="cost of a finding that was not run")
     recipe: str | None = None
@@ -145,6 +147,23 @@ class Row:
     difference: str = ""
     beyond: tuple[Number, ...] = ()
     labels: tuple[str, ...] = ()
+
+
+def in_arena(finding: Finding) -> Row | None:
+    """Return the verdict of the arena on the order of two language models, None where it has none."""
+    if finding.arena is None or finding.claim is None:
+        return None
+    place = "beyond" if finding.longer else "within"
+    cell = {**finding.claim.cell, "language": finding.arena}
+    claim = {"cell": cell, "score": f"test.members_difference_{place}", "statistic": "mean"}
+    again = {
+        "results": ARENA,
+        "claim": finding.claim.model_copy(update=claim),
+        "requires": Requirement(score="test.accuracy_within", at_least=0.6),
+        "here": f"lengths to {200 if finding.longer else 40}",
+    }
+    row = judged(finding.model_copy(update=again))
+    return None if row.verdict == NOT_RUN else row
 
 
 def score_name(finding: Finding) -> str:

@@ -6,18 +6,19 @@ The JSON files are written by ``structattn report SWEEP --recipe FILE -o JSON``,
 
 import re
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 from arena import arena_page
 from figures import write_figures
-from findings import AGREES, DISAGREES, VERDICTS, Finding, Number, Paper, Row, Table, judged, papers
+from findings import AGREES, DISAGREES, VERDICTS, Finding, Number, Paper, Row, Table, in_arena, judged, papers
 from sections import section, table
 from stored import HERE, stored
 
 DOCS = HERE.parent / "docs"
 PAGES = DOCS / "results"
 ARENA = "arena"
-"""The name of the page of the arena, and of the tables of findings that its runs decide."""
+"""The name of the page of the arena."""
 OURS = ["finding_the_stack/marked_reversal", "finding_the_stack/three_languages", "finding_the_stack/restarts"]
 OURS += ["finding_the_stack/hardest_cfl", "finding_the_stack/single_seeds", "finding_the_stack/constant_rate"]
 OURS += ["finding_the_stack/curriculum"]
@@ -72,6 +73,14 @@ Verdicts = dict[str, dict[str, list[Row]]]  # by paper and table
 def verdicts() -> Verdicts:
     """Return the verdicts on all findings."""
     return {paper.paper: {each.name: [*map(judged, each.findings)] for each in paper.tables} for paper in papers()}
+
+
+def decided(row: Row) -> Row:
+    """Return the verdict of the arena on a finding, if it has one over seeds, else the given one."""
+    arena = in_arena(row.finding)
+    if arena is None or arena.verdict not in (AGREES, DISAGREES):
+        return row
+    return replace(arena, why=f"over the seeds of [the arena](results/{ARENA}.md); {arena.why}")
 
 
 def counts(found: Verdicts) -> str:
@@ -144,12 +153,18 @@ def paper_page(paper: Paper, figures: dict[str, list[tuple[str, str]]]) -> str:
 
 def arena_findings(found: Verdicts, folder: Path) -> str:
     """Return the page of the arena, with the findings of all papers that its runs decide."""
-    rows = [
-        line("" if place else paper.paper, row)
+    judgements = {
+        paper.paper: [
+            row if paper.page == ARENA else in_arena(row.finding)
+            for rows in found[paper.paper].values()
+            for row in rows
+        ]
         for paper in papers()
-        for each in paper.tables
-        if ARENA in (paper.page, each.name)
-        for place, row in enumerate(found[paper.paper][each.name])
+    }
+    rows = [
+        line("" if place else name, row)
+        for name, of_paper in judgements.items()
+        for place, row in enumerate(filter(None, of_paper))
     ]
     return arena_page(stored("arena/small"), table(HEAD, rows), folder)
 
@@ -162,7 +177,8 @@ def stem(paper: Paper, each: Table) -> str:
 def pages(folder: Path) -> dict[Path, str]:
     """Return the text of all pages by path; their figures are written to a folder."""
     found = verdicts()
-    texts = {DOCS / "results.md": first_page(found)}
+    best = {paper: {name: [*map(decided, rows)] for name, rows in of.items()} for paper, of in found.items()}
+    texts = {DOCS / "results.md": first_page(best)}
     for paper in (each for each in papers() if each.page):
         figures = {
             each.name: write_figures(each, found[paper.paper][each.name], folder, stem(paper, each))

@@ -97,6 +97,20 @@ def test_the_best_of_several_trials_is_said_to_be_that(verdicts):
         assert row.why.startswith("the best of 2 that reached the end, of 10"), row.finding.finding
 
 
+def test_the_arena_judges_findings_that_it_decides(verdicts):
+    rows = {row.finding.finding: row for row in verdicts if row.finding.arena is not None}
+    orders = {
+        (row.verdict, write_page.decided(row).verdict, arena.verdict)
+        for row in rows.values()
+        if (arena := findings.in_arena(row.finding)) is not None
+    }
+    for own, shown, arena in orders:
+        assert shown == (arena if arena in (findings.AGREES, findings.DISAGREES) else own)
+    assert len({arena for *_, arena in orders}) > 1
+    assert "0.6 is needed" in findings.in_arena(rows["LSTM does not beat Tf on Dyck"].finding).why
+    assert findings.in_arena(rows["Tf+Sup beats Tf on Dyck"].finding).ours[0].interval is not None
+
+
 def test_lengths_beyond_training_are_apart():
     """Weighted by symbols, with those that end strings."""
     trial = {
