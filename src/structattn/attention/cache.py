@@ -14,7 +14,7 @@ from structattn.operators import softmax_attention
 from structattn.operators.common.checks import integer_lengths
 from structattn.operators.common.kernels import can_index_rows
 from structattn.operators.softmax_attention.cpu import softmax_attention_indexed
-from structattn.support.shapes import Float, Int
+from structattn.support.shapes import Float, Int, Lengths
 
 # Free capacity of a new pool, so that the first steps do not all reallocate: that of 8 steps, and on a CPU, where it
 # takes addresses but no memory, of up to 64 in 64 MiB.
@@ -196,11 +196,11 @@ class CrossAttentionCache:
 
     rows: tuple[Float[Tensor, "stored heads size"], ...]
     row_indices: Int[Tensor, "batch source"]
-    lengths: Int[Tensor, " batch"] | None
+    lengths: Lengths
 
     @staticmethod
     def from_tensors(
-        tensors: Sequence[Float[Tensor, "batch heads source size"]], lengths: Int[Tensor, " batch"] | None = None
+        tensors: Sequence[Float[Tensor, "batch heads source size"]], lengths: Lengths = None
     ) -> "CrossAttentionCache":
         """Return a cache that holds these tensors."""
         batch, _, source, _ = tensors[0].shape

@@ -13,7 +13,7 @@ from structattn.attention.projections import Projection
 from structattn.attention.protocols import Explanation
 from structattn.operators import delta_product, delta_product_step
 from structattn.operators.common.checks import computing_precision, head_size, mask_padding, without_autocast
-from structattn.support.shapes import Float, Int
+from structattn.support.shapes import Float, Int, Lengths
 
 _EPSILON = 1e-6  # added to the squared norms of queries and keys
 _NORM_EPSILON = 1e-5  # added to the mean squares of readings
@@ -93,7 +93,7 @@ class DeltaProductAttention(nn.Module):
         self.initialize_own()
 
     def forward(
-        self, x: Float[Tensor, "batch time d_model"], lengths: Int[Tensor, " batch"] | None = None
+        self, x: Float[Tensor, "batch time d_model"], lengths: Lengths = None
     ) -> Float[Tensor, "batch time d_model"]:
         """Process whole sequences. Cost: as ``delta_product``, and O(T d H m (a + b)) for the projections."""
         inputs, others = self._projected(mask_padding(x, lengths))
@@ -122,9 +122,7 @@ class DeltaProductAttention(nn.Module):
         return y_t, DeltaProductState(matrices, seen[:, 1:] if self.convolution_size > 1 else state.recent)
 
     @torch.no_grad()
-    def explain(
-        self, x: Float[Tensor, "batch time d_model"], lengths: Int[Tensor, " batch"] | None = None
-    ) -> Explanation:
+    def explain(self, x: Float[Tensor, "batch time d_model"], lengths: Lengths = None) -> Explanation:
         """Return the share of each position in the reading: the absolute coefficients of its values, normalised.
 
         Coefficients have signs and need not sum to 1; shares do. Cost: O(T^2 m^2 a) for each head.

@@ -19,7 +19,7 @@ from structattn.operators.common.checks import full_memory_lengths, mask_padding
 from structattn.operators.common.kernels import can_index_rows
 from structattn.operators.gaussian_attention import Gaussians, Kernel
 from structattn.operators.gaussian_attention.cpu import gaussian_attention_indexed
-from structattn.support.shapes import Float, Int
+from structattn.support.shapes import Float, Int, Lengths
 
 
 @dataclass(frozen=True)
@@ -77,14 +77,14 @@ class GaussianAttention(nn.Module):
         self.output = OutputProjection(d_model, bias=False, **factory)
 
     def forward(
-        self, x: Float[Tensor, "batch time d_model"], lengths: Int[Tensor, " batch"] | None = None
+        self, x: Float[Tensor, "batch time d_model"], lengths: Lengths = None
     ) -> Float[Tensor, "batch time d_model"]:
         """Process whole sequences. Cost: O(T d^2) each, and O(T^2 d / H) for each learned head."""
         x = mask_padding(x, lengths)
         return mask_padding(self.output(self.heads(x, x, lengths=lengths)), lengths)
 
     def attend(
-        self, x: Float[Tensor, "batch time d_model"], lengths: Int[Tensor, " batch"] | None = None
+        self, x: Float[Tensor, "batch time d_model"], lengths: Lengths = None
     ) -> tuple[Float[Tensor, "batch time d_model"], Float[Tensor, "batch heads time time"]]:
         """Return the output and the weights, before dropout; those of learned heads are differentiable."""
         x = mask_padding(x, lengths)
@@ -116,9 +116,7 @@ class GaussianAttention(nn.Module):
         return self.output(outputs)[:, 0], GaussianState(recent, cache)
 
     @torch.no_grad()
-    def explain(
-        self, x: Float[Tensor, "batch time d_model"], lengths: Int[Tensor, " batch"] | None = None
-    ) -> Explanation:
+    def explain(self, x: Float[Tensor, "batch time d_model"], lengths: Lengths = None) -> Explanation:
         """Return the weights of every head, the hard-coded ones first; theirs need not sum to 1."""
         return Explanation("gaussian", self.attend(x, lengths)[1])
 
@@ -184,8 +182,8 @@ class CrossGaussianAttention(nn.Module):
         self,
         x: Float[Tensor, "batch time d_model"],
         memory: Float[Tensor, "batch source d_model"],
-        lengths: Int[Tensor, " batch"] | None = None,
-        memory_lengths: Int[Tensor, " batch"] | None = None,
+        lengths: Lengths = None,
+        memory_lengths: Lengths = None,
     ) -> Float[Tensor, "batch time d_model"]:
         """Process whole sequences. Cost: O((T + S) d^2) each, and O(T S d / H) for each learned head."""
         x, memory = mask_padding(x, lengths), mask_padding(memory, memory_lengths, "memory_lengths")
@@ -196,8 +194,8 @@ class CrossGaussianAttention(nn.Module):
         self,
         x: Float[Tensor, "batch time d_model"],
         memory: Float[Tensor, "batch source d_model"],
-        lengths: Int[Tensor, " batch"] | None = None,
-        memory_lengths: Int[Tensor, " batch"] | None = None,
+        lengths: Lengths = None,
+        memory_lengths: Lengths = None,
     ) -> tuple[Float[Tensor, "batch time d_model"], Float[Tensor, "batch heads time source"]]:
         """Return the output and the weights, before dropout; those of learned heads are differentiable."""
         x, memory = mask_padding(x, lengths), mask_padding(memory, memory_lengths, "memory_lengths")
@@ -206,7 +204,7 @@ class CrossGaussianAttention(nn.Module):
         return mask_padding(self.output(outputs), lengths), weights
 
     def initial_state(
-        self, memory: Float[Tensor, "batch source d_model"], memory_lengths: Int[Tensor, " batch"] | None = None
+        self, memory: Float[Tensor, "batch source d_model"], memory_lengths: Lengths = None
     ) -> CrossGaussianState:
         """Project the memory to values, and to keys of learned heads. Cost: O(S d^2) each."""
         memory, learned = mask_padding(memory, memory_lengths, "memory_lengths"), self.heads.learned
@@ -231,8 +229,8 @@ class CrossGaussianAttention(nn.Module):
         self,
         x: Float[Tensor, "batch time d_model"],
         memory: Float[Tensor, "batch source d_model"],
-        lengths: Int[Tensor, " batch"] | None = None,
-        memory_lengths: Int[Tensor, " batch"] | None = None,
+        lengths: Lengths = None,
+        memory_lengths: Lengths = None,
     ) -> Explanation:
         """Return the weights of every head, the hard-coded ones first; theirs need not sum to 1."""
         return Explanation("gaussian", self.attend(x, memory, lengths, memory_lengths)[1])

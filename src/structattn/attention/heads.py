@@ -14,7 +14,7 @@ from structattn.attention.projections import InputProjection, apply_positions
 from structattn.attention.protocols import Explanation, Streams
 from structattn.operators import softmax_attention
 from structattn.operators.common.checks import computing_precision, full_memory_lengths, mask_padding, without_autocast
-from structattn.support.shapes import Float, Int
+from structattn.support.shapes import Float, Lengths
 
 X = TypeVar("X")  # Tensor, or Streams: hidden states (B, T, d)
 
@@ -144,14 +144,12 @@ class SelfHeads(nn.Module, Generic[X]):
     causal: bool
     positions: ScorePositions | None
 
-    def forward(self, x: X, lengths: Int[Tensor, " batch"] | None = None) -> X:
+    def forward(self, x: X, lengths: Lengths = None) -> X:
         """Process whole sequences (B, T, d). Cost: O(T^2 d + T d^2) each."""
         merged: X = self.output(self.selection.attend(*self._whole(x, lengths), self.training))
         return _masked(merged, lengths)
 
-    def attend(
-        self, x: X, lengths: Int[Tensor, " batch"] | None = None
-    ) -> tuple[X, Float[Tensor, "batch heads time time"]]:
+    def attend(self, x: X, lengths: Lengths = None) -> tuple[X, Float[Tensor, "batch heads time time"]]:
         """Return the output and the differentiable weights.
 
         Those of softmax attention are before dropout, those of hard attention a sample in training and one-hot in
@@ -178,7 +176,7 @@ class SelfHeads(nn.Module, Generic[X]):
         return _each(self.output(outputs), lambda y: y[:, 0]), state
 
     @torch.no_grad()
-    def explain(self, x: X, lengths: Int[Tensor, " batch"] | None = None) -> Explanation:
+    def explain(self, x: X, lengths: Lengths = None) -> Explanation:
         """Return the weights of every head in evaluation; see ``Explanation``."""
         return self.selection.explain(*self._whole(x, lengths))
 
@@ -205,31 +203,21 @@ class CrossHeads(nn.Module, Generic[X]):
     memory: InputProjection  # to keys, values
     output: Callable[[Any], Any]  # a module; a method for two streams
 
-    def forward(
-        self,
-        x: X,
-        memory: X,
-        lengths: Int[Tensor, " batch"] | None = None,
-        memory_lengths: Int[Tensor, " batch"] | None = None,
-    ) -> X:
+    def forward(self, x: X, memory: X, lengths: Lengths = None, memory_lengths: Lengths = None) -> X:
         """Process sequences (B, T, d) and memories (B, S, d). Cost: O(T S d + (T + S) d^2) each."""
         inputs, values = self._whole(x, memory, lengths, memory_lengths)
         merged: X = self.output(self.selection.attend(inputs, values, self.training))
         return _masked(merged, lengths)
 
     def attend(
-        self,
-        x: X,
-        memory: X,
-        lengths: Int[Tensor, " batch"] | None = None,
-        memory_lengths: Int[Tensor, " batch"] | None = None,
+        self, x: X, memory: X, lengths: Lengths = None, memory_lengths: Lengths = None
     ) -> tuple[X, Float[Tensor, "batch heads time source"]]:
         """Return the output and the differentiable weights, as ``SelfHeads`` does."""
         inputs, values = self._whole(x, memory, lengths, memory_lengths)
         outputs, weights = self.selection.attend_with_weights(inputs, values, self.training)
         return _masked(self.output(outputs), lengths), weights
 
-    def initial_state(self, memory: X, memory_lengths: Int[Tensor, " batch"] | None = None) -> CrossAttentionCache:
+    def initial_state(self, memory: X, memory_lengths: Lengths = None) -> CrossAttentionCache:
         """Project the memory to keys and values. Cost: O(S d^2) each."""
         return CrossAttentionCache.from_tensors(
             self._projected_memory(_masked(memory, memory_lengths, "memory_lengths")), memory_lengths
@@ -242,13 +230,7 @@ class CrossHeads(nn.Module, Generic[X]):
         return _each(self.output(outputs), lambda y: y[:, 0]), state
 
     @torch.no_grad()
-    def explain(
-        self,
-        x: X,
-        memory: X,
-        lengths: Int[Tensor, " batch"] | None = None,
-        memory_lengths: Int[Tensor, " batch"] | None = None,
-    ) -> Explanation:
+    def explain(self, x: X, memory: X, lengths: Lengths = None, memory_lengths: Lengths = None) -> Explanation:
         """Return the weights of every head in evaluation; see ``Explanation``."""
         return self.selection.explain(*self._whole(x, memory, lengths, memory_lengths))
 

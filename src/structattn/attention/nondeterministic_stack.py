@@ -25,7 +25,7 @@ from structattn.operators.nondeterministic_stack.contents import (
     nondeterministic_stack_contents,
     nondeterministic_stack_prefix_posteriors,
 )
-from structattn.support.shapes import Bool, Float, Int
+from structattn.support.shapes import Bool, Float, Lengths
 
 
 class NondeterministicStackAttention(nn.Module):
@@ -76,7 +76,7 @@ class NondeterministicStackAttention(nn.Module):
         self.bottom = nn.Parameter(torch.zeros(stack_embedding_size, **factory))  # w_v
 
     def forward(
-        self, x: Float[Tensor, "batch time d_model"], lengths: Int[Tensor, " batch"] | None = None
+        self, x: Float[Tensor, "batch time d_model"], lengths: Lengths = None
     ) -> Float[Tensor, "batch time d_model"]:
         """Process whole sequences. Cost: O(T^3 |Q|^3 |S|), or O(T D^2 |Q|^3 |S|) with a window D, plus projections."""
         logits, values = self._logits_and_values(mask_padding(x, lengths))
@@ -101,9 +101,7 @@ class NondeterministicStackAttention(nn.Module):
         return self.output(reading.flatten(1)), state
 
     @torch.no_grad()
-    def explain(
-        self, x: Float[Tensor, "batch time d_model"], lengths: Int[Tensor, " batch"] | None = None
-    ) -> Explanation:
+    def explain(self, x: Float[Tensor, "batch time d_model"], lengths: Lengths = None) -> Explanation:
         """Return the weights of the bottom vector and the pushed vectors, the actions, and the highest-weighted run."""
         transitions = self._transitions(self._logits_and_values(mask_padding(x, lengths))[0])
         weights, details = weights_and_runs(transitions, lengths, self.window)

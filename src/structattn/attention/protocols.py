@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 from torch import Tensor
 
 from structattn.operators.common.stack_contents import StackContents
-from structattn.support.shapes import Float, Int
+from structattn.support.shapes import Float, Int, Lengths
 
 Sublayer = Literal["attention", "cross", "stack"]
 
@@ -79,7 +79,7 @@ class AttentionLayer(Protocol):
     """
 
     def __call__(
-        self, x: Float[Tensor, "batch time d_model"], lengths: Int[Tensor, " batch"] | None = None
+        self, x: Float[Tensor, "batch time d_model"], lengths: Lengths = None
     ) -> Float[Tensor, "batch time d_model"]:
         """Process whole sequences; without ``lengths`` there is no padding."""
         ...
@@ -92,9 +92,7 @@ class AttentionLayer(Protocol):
         """Process one position; return its output and the new state, and leave ``state`` unchanged."""
         ...
 
-    def explain(
-        self, x: Float[Tensor, "batch time d_model"], lengths: Int[Tensor, " batch"] | None = None
-    ) -> Explanation:
+    def explain(self, x: Float[Tensor, "batch time d_model"], lengths: Lengths = None) -> Explanation:
         """Return the attention weights for ``x``, without gradients."""
         ...
 
@@ -104,7 +102,7 @@ class AttendingLayer(AttentionLayer, Protocol):
     """An attention layer that returns its weights with its output, for losses that depend on them."""
 
     def attend(
-        self, x: Float[Tensor, "batch time d_model"], lengths: Int[Tensor, " batch"] | None = None
+        self, x: Float[Tensor, "batch time d_model"], lengths: Lengths = None
     ) -> tuple[Float[Tensor, "batch time d_model"], Float[Tensor, "batch heads time time"]]:
         """Return the layer's output and the differentiable weights of the same pass.
 
@@ -145,15 +143,13 @@ class CrossAttentionLayer(Protocol):
         self,
         x: Float[Tensor, "batch time d_model"],
         memory: Float[Tensor, "batch source d_model"],
-        lengths: Int[Tensor, " batch"] | None = None,
-        memory_lengths: Int[Tensor, " batch"] | None = None,
+        lengths: Lengths = None,
+        memory_lengths: Lengths = None,
     ) -> Float[Tensor, "batch time d_model"]:
         """Process whole sequences; without ``lengths`` or ``memory_lengths`` there is no padding on that side."""
         ...
 
-    def initial_state(
-        self, memory: Float[Tensor, "batch source d_model"], memory_lengths: Int[Tensor, " batch"] | None = None
-    ) -> Any:
+    def initial_state(self, memory: Float[Tensor, "batch source d_model"], memory_lengths: Lengths = None) -> Any:
         """Project the memory once for all steps; gradients flow through the state."""
         ...
 
@@ -165,8 +161,8 @@ class CrossAttentionLayer(Protocol):
         self,
         x: Float[Tensor, "batch time d_model"],
         memory: Float[Tensor, "batch source d_model"],
-        lengths: Int[Tensor, " batch"] | None = None,
-        memory_lengths: Int[Tensor, " batch"] | None = None,
+        lengths: Lengths = None,
+        memory_lengths: Lengths = None,
     ) -> Explanation:
         """Return the attention weights over the memory, without gradients."""
         ...

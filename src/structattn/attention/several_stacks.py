@@ -7,7 +7,7 @@ from torch import Tensor
 from structattn.operators.common.checks import mask_padding
 from structattn.operators.common.stack_contents import StackContents
 from structattn.operators.superposition_stack.reference import superposition_stack_contents
-from structattn.support.shapes import Float, Int
+from structattn.support.shapes import Float, Int, Lengths
 
 
 def fold(x: Float[Tensor, "batch time size"], num_heads: int) -> Float[Tensor, "stacks time part"]:
@@ -20,16 +20,13 @@ def unfold(x: Float[Tensor, "stacks time part"], num_heads: int) -> Float[Tensor
     return x if num_heads == 1 else _together(x, num_heads).transpose(1, 2).flatten(2)
 
 
-def fold_lengths(lengths: Int[Tensor, " batch"] | None, num_heads: int) -> Int[Tensor, " stacks"] | None:
+def fold_lengths(lengths: Lengths, num_heads: int) -> Int[Tensor, " stacks"] | None:
     """Return the length of each of the folded sequences."""
     return lengths if lengths is None or num_heads == 1 else lengths.repeat_interleave(num_heads)
 
 
 def explain_stacks(
-    weights_of: Callable[..., Tensor],
-    actions: Float[Tensor, "batch time actions"],
-    lengths: Int[Tensor, " batch"] | None,
-    num_heads: int,
+    weights_of: Callable[..., Tensor], actions: Float[Tensor, "batch time actions"], lengths: Lengths, num_heads: int
 ) -> tuple[Float[Tensor, "batch heads time source"], dict[str, Tensor], Callable[[int], StackContents]]:
     """Return weights, details and contents of an ``Explanation`` of stacks with push, no-op and pop.
 

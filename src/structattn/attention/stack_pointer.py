@@ -12,7 +12,7 @@ from structattn.attention.protocols import Explanation
 from structattn.attention.several_stacks import explain_stacks, fold, fold_lengths, unfold
 from structattn.operators import SuperpositionAction, stack_pointer, stack_pointer_step, stack_pointer_weights
 from structattn.operators.common.checks import head_size, mask_padding
-from structattn.support.shapes import Bool, Float, Int
+from structattn.support.shapes import Bool, Float, Int, Lengths
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class StackPointerAttention(nn.Module):
         self.bottom = nn.Parameter(torch.zeros(d_model, **factory)) if bottom == "learned" else None  # h_0
 
     def forward(
-        self, x: Float[Tensor, "batch time d_model"], lengths: Int[Tensor, " batch"] | None = None
+        self, x: Float[Tensor, "batch time d_model"], lengths: Lengths = None
     ) -> Float[Tensor, "batch time d_model"]:
         """Process whole sequences. Cost: O(T^2 d), or O(H T^3 + T^2 d) with a smaller constant, if cheaper."""
         x, num_heads = mask_padding(x, lengths), self.num_heads
@@ -92,9 +92,7 @@ class StackPointerAttention(nn.Module):
         return stack[:, 0], StackPointerState(stack)
 
     @torch.no_grad()
-    def explain(
-        self, x: Float[Tensor, "batch time d_model"], lengths: Int[Tensor, " batch"] | None = None
-    ) -> Explanation:
+    def explain(self, x: Float[Tensor, "batch time d_model"], lengths: Lengths = None) -> Explanation:
         """Return the weights of the empty stack and of each position, and the actions."""
         actions = self._actions(mask_padding(x, lengths), self.bottom is None)
         weights, details, contents = explain_stacks(stack_pointer_weights, actions, lengths, self.num_heads)

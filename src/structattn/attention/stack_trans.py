@@ -16,7 +16,7 @@ from structattn.operators.common.stack_contents import StackContents
 from structattn.operators.superposition_stack import superposition_step
 from structattn.operators.superposition_stack.reference import superposition_stack_contents
 from structattn.support.errors import UsageError
-from structattn.support.shapes import Bool, Float, Int
+from structattn.support.shapes import Bool, Float, Int, Lengths
 
 Form = Literal["released", "paper"]
 _NULL_DEVIATION = 0.01
@@ -92,7 +92,7 @@ class StackTransAttention(nn.Module):
         self.initialize_own()
 
     def forward(
-        self, x: Float[Tensor, "batch time d_model"], lengths: Int[Tensor, " batch"] | None = None
+        self, x: Float[Tensor, "batch time d_model"], lengths: Lengths = None
     ) -> Float[Tensor, "batch time d_model"]:
         """Process whole sequences. Cost: O(T K m + T d m) each, step by step."""
         x = mask_padding(x, lengths)
@@ -122,9 +122,7 @@ class StackTransAttention(nn.Module):
         return self._output(x_t, cells if self.read == "after" else state.cells), StackTransState(cells)
 
     @torch.no_grad()
-    def explain(
-        self, x: Float[Tensor, "batch time d_model"], lengths: Int[Tensor, " batch"] | None = None
-    ) -> Explanation:
+    def explain(self, x: Float[Tensor, "batch time d_model"], lengths: Lengths = None) -> Explanation:
         """Return the weights of the null cell (of "paper", zeros) and of the pushed vectors, and the actions.
 
         The actions are those of each stack, (B, T, H, 3), or (B, T, 3) if there is one. Cost: O(T^3 H).

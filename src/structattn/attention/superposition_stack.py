@@ -13,7 +13,7 @@ from structattn.attention.several_stacks import explain_stacks, fold, fold_lengt
 from structattn.operators import SuperpositionAction, superposition_stack, superposition_stack_weights
 from structattn.operators.common.checks import head_size, mask_padding
 from structattn.operators.superposition_stack import superposition_step
-from structattn.support.shapes import Bool, Float, Int
+from structattn.support.shapes import Bool, Float, Int, Lengths
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class SuperpositionStackAttention(nn.Module):
         self.output = nn.Linear(stack_embedding_size, d_model, bias=False, **factory)
 
     def forward(
-        self, x: Float[Tensor, "batch time d_model"], lengths: Int[Tensor, " batch"] | None = None
+        self, x: Float[Tensor, "batch time d_model"], lengths: Lengths = None
     ) -> Float[Tensor, "batch time d_model"]:
         """Process whole sequences. Cost: O(T^2 m + T d m) each."""
         stacks = (fold(part, self.num_heads) for part in self._actions_and_values(mask_padding(x, lengths)))
@@ -84,9 +84,7 @@ class SuperpositionStackAttention(nn.Module):
         return self.output(stack[:, 0]), SuperpositionState(stack)
 
     @torch.no_grad()
-    def explain(
-        self, x: Float[Tensor, "batch time d_model"], lengths: Int[Tensor, " batch"] | None = None
-    ) -> Explanation:
+    def explain(self, x: Float[Tensor, "batch time d_model"], lengths: Lengths = None) -> Explanation:
         """Return the weights of the pushed vectors, and the actions."""
         actions, _ = self._actions_and_values(mask_padding(x, lengths))
         weights, details, contents = explain_stacks(superposition_stack_weights, actions, lengths, self.num_heads)

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from structattn.decoding.ensemble import Ensemble
 from structattn.decoding.stepper import pad_sequences
 from structattn.models import EncoderDecoder, LanguageModel
-from structattn.support.shapes import Float, Int
+from structattn.support.shapes import Float, Int, Lengths
 from structattn.support.special_tokens import BOS, EOS, PADDING_CLASS, class_of
 
 
@@ -37,7 +37,7 @@ def score_pairs(
     model: EncoderDecoder | Ensemble,
     source: Int[Tensor, "batch source"],
     texts: Sequence[Sequence[int]],
-    source_lengths: Int[Tensor, " batch"] | None = None,
+    source_lengths: Lengths = None,
     rare: Int[Tensor, "rare characters"] | None = None,
 ) -> SequenceScores:
     """Return log p(text | source); <unk> is scored as a token, without its spelling.

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from structattn.models.protocols import CausalModel
-from structattn.support.shapes import Float, Int
+from structattn.support.shapes import Float, Int, Lengths
 from structattn.support.special_tokens import BOS, EOS
 
 Made = TypeVar("Made")
@@ -70,7 +70,7 @@ class TranslationModel(Stepper, Protocol):
     def initial_state(
         self,
         source: Int[Tensor, "batch source"],
-        source_lengths: Int[Tensor, " batch"] | None = None,
+        source_lengths: Lengths = None,
         oov_spellings: Int[Tensor, "oov characters"] | None = None,
     ) -> Any:
         """Return the state before the first target token; it includes the encoded source."""
@@ -119,7 +119,7 @@ class Hypothesis:
 def start_translation(
     model: TranslationModel,
     source: Int[Tensor, "batch source"],
-    source_lengths: Int[Tensor, " batch"] | None = None,
+    source_lengths: Lengths = None,
     rare: Int[Tensor, "rare characters"] | None = None,
 ) -> DecodingStart:
     """Encode the sources, once, and return the start of their translations.

@@ -18,7 +18,7 @@ from structattn.attention import (
 from structattn.attention.protocols import Sublayer
 from structattn.models.two_stream import FeedForwardFirst, layer_norm
 from structattn.operators.common.dropout import checked_rate, dropout
-from structattn.support.shapes import Float, Int
+from structattn.support.shapes import Float, Int, Lengths
 
 HiddenStates = Float[Tensor, "*batch d_model"] | Streams
 Memory = Float[Tensor, "memory source d_model"] | Streams
@@ -187,11 +187,7 @@ class Block(nn.Module):
         self.stack = None if stack is None else Residual(cast(nn.Module, stack))
 
     def forward(
-        self,
-        x: HiddenStates,
-        lengths: Int[Tensor, " batch"] | None = None,
-        memory: Memory | None = None,
-        memory_lengths: Int[Tensor, " batch"] | None = None,
+        self, x: HiddenStates, lengths: Lengths = None, memory: Memory | None = None, memory_lengths: Lengths = None
     ) -> HiddenStates:
         """Process whole sequences. ``memory`` is the input of cross-attention; a block without it ignores it."""
         for _, sublayer, arguments in self.sublayers(lengths, memory, memory_lengths):
@@ -199,11 +195,7 @@ class Block(nn.Module):
         return x
 
     def attend(
-        self,
-        x: HiddenStates,
-        lengths: Int[Tensor, " batch"] | None = None,
-        memory: Memory | None = None,
-        memory_lengths: Int[Tensor, " batch"] | None = None,
+        self, x: HiddenStates, lengths: Lengths = None, memory: Memory | None = None, memory_lengths: Lengths = None
     ) -> tuple[HiddenStates, tuple[Tensor | None, Tensor | None]]:
         """Return the output and the weights of self-attention (B, H, T, T) and cross-attention (B, H, T, S).
 
@@ -222,10 +214,7 @@ class Block(nn.Module):
         return (own is None and attends) or (cross is None and self.cross is not None)
 
     def initial_state(
-        self,
-        batch_size: int,
-        memory: Memory | None = None,
-        memory_lengths: Int[Tensor, " batch"] | None = None,
+        self, batch_size: int, memory: Memory | None = None, memory_lengths: Lengths = None
     ) -> BlockState:
         """Return the states before the first step; the memory is projected here, once."""
         if self.cross is not None and memory is None:
@@ -251,11 +240,7 @@ class Block(nn.Module):
 
     @torch.no_grad()
     def explain(
-        self,
-        x: HiddenStates,
-        lengths: Int[Tensor, " batch"] | None = None,
-        memory: Memory | None = None,
-        memory_lengths: Int[Tensor, " batch"] | None = None,
+        self, x: HiddenStates, lengths: Lengths = None, memory: Memory | None = None, memory_lengths: Lengths = None
     ) -> tuple[HiddenStates, list[Explanation]]:
         """Return the block's output and the attention weights of each sublayer."""
         explanations = []

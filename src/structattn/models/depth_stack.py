@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from structattn.attention import Explanation, StackTransAttention
 from structattn.models.block import Block
 from structattn.models.layers import Layers, LayersState
-from structattn.support.shapes import Float, Int
+from structattn.support.shapes import Float, Lengths
 
 
 class DepthStackLayers(Layers):
@@ -34,9 +34,7 @@ class DepthStackLayers(Layers):
         super().__init__(blocks, final)
         self.stacks = nn.ModuleList(stacks)
 
-    def body(
-        self, x: Any, lengths: Int[Tensor, " batch"] | None = None, *_: Any
-    ) -> Float[Tensor, "batch time d_model"]:
+    def body(self, x: Any, lengths: Lengths = None, *_: Any) -> Float[Tensor, "batch time d_model"]:
         """Return the last stack's output. It is undefined at padding."""
         state = None
         for block, stack in zip(self.blocks, self.stacks, strict=True):
@@ -44,9 +42,7 @@ class DepthStackLayers(Layers):
         y: Tensor = x
         return y
 
-    def attend(
-        self, x: Any, lengths: Int[Tensor, " batch"] | None = None, *_: Any
-    ) -> tuple[Any, list[tuple[Tensor | None, Tensor | None]]]:
+    def attend(self, x: Any, lengths: Lengths = None, *_: Any) -> tuple[Any, list[tuple[Tensor | None, Tensor | None]]]:
         """Return the output and the weights of each block (``Block.attend``)."""
         weights, state = [], None
         for block, stack in zip(self.blocks, self.stacks, strict=True):
@@ -65,7 +61,7 @@ class DepthStackLayers(Layers):
         return self.final(x_t), LayersState(state.position + 1, tuple(states))
 
     @torch.no_grad()
-    def explain(self, x: Any, lengths: Int[Tensor, " batch"] | None = None, *_: Any) -> list[Explanation]:
+    def explain(self, x: Any, lengths: Lengths = None, *_: Any) -> list[Explanation]:
         """Return the attention weights of the blocks; stacks over depth have no weights over positions."""
         explanations: list[Explanation] = []
         state = None

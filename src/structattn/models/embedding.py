@@ -10,7 +10,7 @@ from structattn.attention import Streams
 from structattn.attention.positions.absolute import SinusoidalPositions
 from structattn.operators.common.checks import require_lengths
 from structattn.operators.common.dropout import dropout
-from structattn.support.shapes import Float, Int
+from structattn.support.shapes import Float, Int, Lengths
 from structattn.support.special_tokens import CLASS_OFFSET
 
 
@@ -51,7 +51,7 @@ class Embedding(nn.Module):
         self.positions, self.factor = positions, math.sqrt(d_model) if scaled else 1.0
 
     def forward(
-        self, tokens: Int[Tensor, "batch time"], first: int = 0, lengths: Int[Tensor, " batch"] | None = None
+        self, tokens: Int[Tensor, "batch time"], first: int = 0, lengths: Lengths = None
     ) -> Float[Tensor, "batch time d_model"]:
         """Return the embeddings of tokens at the positions from ``first`` on; ``lengths`` are those of whole texts."""
         rows = (tokens - self.first_id).clamp(min=0) if self.first_id else tokens
@@ -88,9 +88,7 @@ class TwoStreamEmbedding(nn.Module):
         super().__init__()
         self.syntactic, self.semantic = syntactic, semantic
 
-    def forward(
-        self, tokens: Int[Tensor, "batch time"], first: int = 0, lengths: Int[Tensor, " batch"] | None = None
-    ) -> Streams:
+    def forward(self, tokens: Int[Tensor, "batch time"], first: int = 0, lengths: Lengths = None) -> Streams:
         """Return both embeddings of each token."""
         return Streams(self.syntactic(tokens, first, lengths), self.semantic(tokens, first, lengths))
 
@@ -108,7 +106,7 @@ class TwoStreamEmbedding(nn.Module):
 
 
 def positions_of(
-    positions: nn.Module, first: int, tokens: Int[Tensor, "batch count"], lengths: Int[Tensor, " batch"] | None
+    positions: nn.Module, first: int, tokens: Int[Tensor, "batch count"], lengths: Lengths
 ) -> Float[Tensor, "*#batch count d_model"]:
     """Return what positions add to embeddings; those that count from the end count from that of each text."""
     batch, count = tokens.shape

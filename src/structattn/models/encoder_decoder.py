@@ -12,7 +12,7 @@ from structattn.models.characters.embedding import SpelledEmbedding, require_unt
 from structattn.models.characters.spelling import SpellingDecoder
 from structattn.models.embedding import Embedding, TwoStreamEmbedding, class_logits, max_positions
 from structattn.models.layers import Layers, LayersState
-from structattn.support.shapes import Float, Int
+from structattn.support.shapes import Float, Int, Lengths
 
 AnyEmbedding = Embedding | SpelledEmbedding | TwoStreamEmbedding
 
@@ -85,8 +85,8 @@ class EncoderDecoder(nn.Module):
         self,
         source: Int[Tensor, "batch source"],
         target: Int[Tensor, "batch time"],
-        source_lengths: Int[Tensor, " batch"] | None = None,
-        target_lengths: Int[Tensor, " batch"] | None = None,
+        source_lengths: Lengths = None,
+        target_lengths: Lengths = None,
         oov_spellings: Int[Tensor, "oov characters"] | None = None,
     ) -> Float[Tensor, "batch time classes"]:
         """Return the logits of the target token after each position; class c stands for id c + 2.
@@ -104,8 +104,8 @@ class EncoderDecoder(nn.Module):
         self,
         source: Int[Tensor, "batch source"],
         target: Int[Tensor, "batch time"],
-        source_lengths: Int[Tensor, " batch"] | None = None,
-        target_lengths: Int[Tensor, " batch"] | None = None,
+        source_lengths: Lengths = None,
+        target_lengths: Lengths = None,
         oov_spellings: Int[Tensor, "oov characters"] | None = None,
     ) -> Float[Tensor, "batch time d_model"]:
         """Return the decoder's output, before the output layer."""
@@ -117,8 +117,8 @@ class EncoderDecoder(nn.Module):
         self,
         source: Int[Tensor, "batch source"],
         target: Int[Tensor, "batch time"],
-        source_lengths: Int[Tensor, " batch"] | None = None,
-        target_lengths: Int[Tensor, " batch"] | None = None,
+        source_lengths: Lengths = None,
+        target_lengths: Lengths = None,
         oov_spellings: Int[Tensor, "oov characters"] | None = None,
     ) -> tuple[Float[Tensor, "batch time d_model"], EncoderDecoderWeights]:
         """Return the decoder's output and the attention weights, for losses that depend on both."""
@@ -133,7 +133,7 @@ class EncoderDecoder(nn.Module):
     def encode(
         self,
         source: Int[Tensor, "batch source"],
-        source_lengths: Int[Tensor, " batch"] | None = None,
+        source_lengths: Lengths = None,
         oov_spellings: Int[Tensor, "oov characters"] | None = None,
     ) -> Memory:
         """Return the encoder's output (B, S, d), or two streams of it. Outputs at padding are undefined."""
@@ -143,7 +143,7 @@ class EncoderDecoder(nn.Module):
     def initial_state(
         self,
         source: Int[Tensor, "batch source"],
-        source_lengths: Int[Tensor, " batch"] | None = None,
+        source_lengths: Lengths = None,
         oov_spellings: Int[Tensor, "oov characters"] | None = None,
     ) -> LayersState:
         """Return the decoder's state before the first target token, which is <bos>; it includes the encoded source."""
@@ -162,8 +162,8 @@ class EncoderDecoder(nn.Module):
         self,
         source: Int[Tensor, "batch source"],
         target: Int[Tensor, "batch time"],
-        source_lengths: Int[Tensor, " batch"] | None = None,
-        target_lengths: Int[Tensor, " batch"] | None = None,
+        source_lengths: Lengths = None,
+        target_lengths: Lengths = None,
         oov_spellings: Int[Tensor, "oov characters"] | None = None,
     ) -> EncoderDecoderExplanation:
         """Return the attention weights of each layer, first layer first; dropout is active in training mode."""

@@ -11,7 +11,7 @@ from structattn.models.characters.embedding import SpelledEmbedding, require_unt
 from structattn.models.embedding import Embedding, TwoStreamEmbedding, class_logits
 from structattn.models.layers import Layers, LayersState
 from structattn.models.looped import LoopedLayers, LoopedState, PaddedLayers
-from structattn.support.shapes import Bool, Float, Int
+from structattn.support.shapes import Bool, Float, Int, Lengths
 
 
 class _TransformerLanguageModel(nn.Module):
@@ -27,14 +27,12 @@ class _TransformerLanguageModel(nn.Module):
         require_untied(embedding, output)
         self.embedding, self.layers, self.output = embedding, layers, output
 
-    def hidden_states(
-        self, tokens: Int[Tensor, "batch time"], lengths: Int[Tensor, " batch"] | None = None
-    ) -> HiddenStates:
+    def hidden_states(self, tokens: Int[Tensor, "batch time"], lengths: Lengths = None) -> HiddenStates:
         """Return the hidden states before the output layer (B, T, d), of both streams if there are two."""
         return self.layers.hidden_states(self.embedding(tokens, 0, lengths), lengths)
 
     def attend(
-        self, tokens: Int[Tensor, "batch time"], lengths: Int[Tensor, " batch"] | None = None
+        self, tokens: Int[Tensor, "batch time"], lengths: Lengths = None
     ) -> tuple[Float[Tensor, "batch time classes"], list[Float[Tensor, "batch heads time time"] | None]]:
         """Return the logits and each layer's self-attention weights, for losses that depend on both.
 
@@ -44,9 +42,7 @@ class _TransformerLanguageModel(nn.Module):
         return self._logits(x), [own for own, _ in weights]
 
     @torch.no_grad()
-    def explain(
-        self, tokens: Int[Tensor, "batch time"], lengths: Int[Tensor, " batch"] | None = None
-    ) -> list[Explanation]:
+    def explain(self, tokens: Int[Tensor, "batch time"], lengths: Lengths = None) -> list[Explanation]:
         """Return the attention weights of each layer, first layer first; dropout is active in training mode."""
         return self.layers.explain(self.embedding(tokens, 0, lengths), lengths)
 
@@ -67,7 +63,7 @@ class LanguageModel(_TransformerLanguageModel):
     """
 
     def forward(
-        self, tokens: Int[Tensor, "batch time"], lengths: Int[Tensor, " batch"] | None = None
+        self, tokens: Int[Tensor, "batch time"], lengths: Lengths = None
     ) -> Float[Tensor, "batch time classes"]:
         """Return the logits of the token after each position; class c stands for id c + 2.
 
@@ -108,7 +104,7 @@ class MaskedLanguageModel(_TransformerLanguageModel):
     def forward(
         self,
         tokens: Int[Tensor, "batch time"],
-        lengths: Int[Tensor, " batch"] | None = None,
+        lengths: Lengths = None,
         predicted: Bool[Tensor, "batch time"] | None = None,
     ) -> Float[Tensor, "... classes"]:
         """Return the logits of the token at each position; class c stands for id c + 2.

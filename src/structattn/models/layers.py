@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from structattn.attention import Explanation, Streams
 from structattn.models.block import Block, HiddenStates, Memory
 from structattn.operators.common.checks import require_lengths
-from structattn.support.shapes import Int
+from structattn.support.shapes import Int, Lengths
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,7 @@ class Layers(nn.Module):
         self.final = nn.Identity() if final is None else final
 
     def forward(
-        self,
-        x: HiddenStates,
-        lengths: Int[Tensor, " batch"] | None = None,
-        memory: Memory | None = None,
-        memory_lengths: Int[Tensor, " batch"] | None = None,
+        self, x: HiddenStates, lengths: Lengths = None, memory: Memory | None = None, memory_lengths: Lengths = None
     ) -> HiddenStates:
         """Process whole sequences. Outputs at padding are undefined."""
         lengths = _drop_full_lengths(lengths, x)
@@ -55,18 +51,14 @@ class Layers(nn.Module):
         return y
 
     def body(
-        self,
-        x: HiddenStates,
-        lengths: Int[Tensor, " batch"] | None = None,
-        memory: Memory | None = None,
-        memory_lengths: Int[Tensor, " batch"] | None = None,
+        self, x: HiddenStates, lengths: Lengths = None, memory: Memory | None = None, memory_lengths: Lengths = None
     ) -> HiddenStates:
         """Return the last block's output. It is undefined at padding."""
         for block in self.blocks:
             x = block(x, lengths, memory, memory_lengths)
         return x
 
-    def hidden_states(self, x: HiddenStates, lengths: Int[Tensor, " batch"] | None = None) -> HiddenStates:
+    def hidden_states(self, x: HiddenStates, lengths: Lengths = None) -> HiddenStates:
         """Return the output for whole sequences, but both streams where ``final`` selects one of two.
 
         The syntactic stream is then that of the last block. Outputs at padding are undefined.
@@ -76,11 +68,7 @@ class Layers(nn.Module):
         return Streams(x.syntactic, y) if isinstance(x, Streams) and not isinstance(y, Streams) else y
 
     def attend(
-        self,
-        x: HiddenStates,
-        lengths: Int[Tensor, " batch"] | None = None,
-        memory: Memory | None = None,
-        memory_lengths: Int[Tensor, " batch"] | None = None,
+        self, x: HiddenStates, lengths: Lengths = None, memory: Memory | None = None, memory_lengths: Lengths = None
     ) -> tuple[HiddenStates, list[tuple[Tensor | None, Tensor | None]]]:
         """Return the output and the weights of each block (``Block.attend``)."""
         weights = []
@@ -90,10 +78,7 @@ class Layers(nn.Module):
         return self.final(x), weights
 
     def initial_state(
-        self,
-        batch_size: int,
-        memory: Memory | None = None,
-        memory_lengths: Int[Tensor, " batch"] | None = None,
+        self, batch_size: int, memory: Memory | None = None, memory_lengths: Lengths = None
     ) -> LayersState:
         """Return the state before the first position."""
         memory_lengths = _drop_full_lengths(memory_lengths, memory, "memory_lengths")
@@ -109,11 +94,7 @@ class Layers(nn.Module):
 
     @torch.no_grad()
     def explain(
-        self,
-        x: HiddenStates,
-        lengths: Int[Tensor, " batch"] | None = None,
-        memory: Memory | None = None,
-        memory_lengths: Int[Tensor, " batch"] | None = None,
+        self, x: HiddenStates, lengths: Lengths = None, memory: Memory | None = None, memory_lengths: Lengths = None
     ) -> list[Explanation]:
         """Return the attention weights of each sublayer, first layer first; dropout is active in training mode."""
         explanations: list[Explanation] = []

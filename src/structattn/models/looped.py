@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from structattn.attention import Explanation
 from structattn.models.layers import Layers, LayersState
-from structattn.support.shapes import Float, Int
+from structattn.support.shapes import Float, Int, Lengths
 
 Apply = Callable[[Any, Tensor, Tensor | None], Tensor]  # Layers, their input, and which positions take the output
 
@@ -101,7 +101,7 @@ class LoopedLayers(nn.Module):
     def forward(
         self,
         x: Float[Tensor, "batch time d_model"],
-        lengths: Int[Tensor, " batch"] | None = None,
+        lengths: Lengths = None,
         counted: Int[Tensor, " batch"] | None = None,
     ) -> Float[Tensor, "batch time d_model"]:
         """Process whole sequences. Outputs at padding are undefined.
@@ -114,14 +114,14 @@ class LoopedLayers(nn.Module):
         return self._run(x, lengths, lambda layers, x, _: layers(x, lengths), counted)
 
     def hidden_states(
-        self, x: Float[Tensor, "batch time d_model"], lengths: Int[Tensor, " batch"] | None = None
+        self, x: Float[Tensor, "batch time d_model"], lengths: Lengths = None
     ) -> Float[Tensor, "batch time d_model"]:
         """Return the output for whole sequences."""
         y: Tensor = self(x, lengths)
         return y
 
     def attend(
-        self, x: Float[Tensor, "batch time d_model"], lengths: Int[Tensor, " batch"] | None = None
+        self, x: Float[Tensor, "batch time d_model"], lengths: Lengths = None
     ) -> tuple[Float[Tensor, "batch time d_model"], list[tuple[Tensor | None, Tensor | None]]]:
         """Return the output and the weights of each block at each repetition (``Block.attend``)."""
         weights: list[tuple[Tensor | None, Tensor | None]] = []
@@ -135,9 +135,7 @@ class LoopedLayers(nn.Module):
         return self._run(x, lengths, attending), weights
 
     @torch.no_grad()
-    def explain(
-        self, x: Float[Tensor, "batch time d_model"], lengths: Int[Tensor, " batch"] | None = None
-    ) -> list[Explanation]:
+    def explain(self, x: Float[Tensor, "batch time d_model"], lengths: Lengths = None) -> list[Explanation]:
         """Return the attention weights of each sublayer; layers are counted over all repetitions.
 
         Positions that keep their state have the weight zero everywhere.
@@ -243,7 +241,7 @@ class PaddedLayers(nn.Module):
         return lengths + self.number + self.factor * (lengths - 1)
 
     def forward(
-        self, x: Float[Tensor, "batch time d_model"], lengths: Int[Tensor, " batch"] | None = None
+        self, x: Float[Tensor, "batch time d_model"], lengths: Lengths = None
     ) -> Float[Tensor, "batch longer d_model"]:
         """Return the outputs at all positions of the longest string with its blanks; those at padding are undefined."""
         batch, time, d_model = x.shape

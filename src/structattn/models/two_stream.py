@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 
 from structattn.attention import Explanation, Streams
-from structattn.support.shapes import Float, Int
+from structattn.support.shapes import Float, Lengths
 
 if TYPE_CHECKING:
     from structattn.attention import TwoStreamAttention
@@ -64,14 +64,12 @@ class FeedForwardFirst(nn.Module):
         super().__init__()
         self.feedforward, self.attention = feedforward, attention
 
-    def forward(self, x: Streams, lengths: Int[Tensor, " batch"] | None = None) -> Streams:
+    def forward(self, x: Streams, lengths: Lengths = None) -> Streams:
         """Process whole sequences of both streams (B, T, d)."""
         y: Streams = self.attention(self.feedforward(x), lengths)
         return y
 
-    def attend(
-        self, x: Streams, lengths: Int[Tensor, " batch"] | None = None
-    ) -> tuple[Streams, Float[Tensor, "batch heads time time"]]:
+    def attend(self, x: Streams, lengths: Lengths = None) -> tuple[Streams, Float[Tensor, "batch heads time time"]]:
         """Return the output and the weights of the semantic stream."""
         return self.attention.attend(self.feedforward(x), lengths)
 
@@ -83,6 +81,6 @@ class FeedForwardFirst(nn.Module):
         """Process one position of both streams (B, d)."""
         return self.attention.step(self.feedforward(x_t), state)
 
-    def explain(self, x: Streams, lengths: Int[Tensor, " batch"] | None = None) -> Explanation:
+    def explain(self, x: Streams, lengths: Lengths = None) -> Explanation:
         """Return the weights of the attention."""
         return self.attention.explain(self.feedforward(x), lengths)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.types import Device
 
-from structattn.support.shapes import Float, Int
+from structattn.support.shapes import Float, Lengths
 
 
 class ComputedTable(nn.Module):
@@ -108,7 +108,7 @@ class SinusoidalPositions(ComputedTable):
         return self._computed(0, _NUM_CACHED_POSITIONS, device)
 
     def forward(
-        self, first: int, count: int, total: int | None = None, lengths: Int[Tensor, " batch"] | None = None
+        self, first: int, count: int, total: int | None = None, lengths: Lengths = None
     ) -> Float[Tensor, "*#batch count d_model"]:
         """Return positions ``first`` to ``first + count - 1``, with the device and dtype of the module.
 

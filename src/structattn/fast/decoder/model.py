@@ -39,7 +39,7 @@ from structattn.models import EncoderDecoder
 from structattn.models.block import Block, Residual
 from structattn.models.embedding import Embedding
 from structattn.models.layers import Layers, LayersState
-from structattn.support.shapes import Float, Int
+from structattn.support.shapes import Float, Int, Lengths
 
 Parts = Sequence[tuple[Any, Kind | None]]  # sublayers with their kinds in the kernel; None for modules
 
@@ -68,7 +68,7 @@ class AcceleratedDecoder:
     def initial_state(
         self,
         source: Int[Tensor, "batch source"],
-        source_lengths: Int[Tensor, " batch"] | None = None,
+        source_lengths: Lengths = None,
         oov_spellings: Int[Tensor, "oov characters"] | None = None,
     ) -> FastState | LayersState:
         """Return the decoder's state before the first target token, which is <bos>; it includes the encoded source."""

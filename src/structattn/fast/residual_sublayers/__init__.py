@@ -20,7 +20,7 @@ from structattn.fast.residual_sublayers.sequence import (
 from structattn.fast.residual_sublayers.stack import StackOptions, StackWeights, run_stack
 from structattn.operators.common.checks import integer_lengths
 from structattn.operators.common.dropout import dropped_steps, mask_numbers
-from structattn.support.shapes import Float, Int
+from structattn.support.shapes import Float, Lengths
 
 __all__ = [
     "AttentionSublayer",
@@ -123,9 +123,7 @@ ResidualSublayer = AttentionSublayer | FeedForwardSublayer | StackSublayer
 
 
 def residual_sublayers(
-    x: Float[Tensor, "batch time d_model"],
-    sublayers: Sequence[ResidualSublayer],
-    lengths: Int[Tensor, " batch"] | None = None,
+    x: Float[Tensor, "batch time d_model"], sublayers: Sequence[ResidualSublayer], lengths: Lengths = None
 ) -> Float[Tensor, "batch time d_model"]:
     """Apply sublayers one after the other. Differentiable once.
 

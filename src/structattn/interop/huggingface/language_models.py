@@ -23,7 +23,7 @@ from structattn.interop.huggingface.cache import stack_cache_layer
 from structattn.interop.huggingface.stack_blocks import StackSublayer
 from structattn.interop.huggingface.stack_models import add_stack_attention
 from structattn.settings.huggingface import Gpt2Settings, RobertaSettings
-from structattn.support.shapes import Bool, Float, Int
+from structattn.support.shapes import Bool, Float, Int, Lengths
 from structattn.support.special_tokens import BOS, CLASS_OFFSET, EOS, PAD
 
 ROBERTA_NORM_EPSILON = 1e-5  # of all published RoBERTa models; the default of its configuration is another
@@ -48,16 +48,14 @@ class HuggingfaceLanguageModel(nn.Module):
         return embeddings
 
     def hidden_states(
-        self, tokens: Int[Tensor, "batch time"], lengths: Int[Tensor, " batch"] | None = None
+        self, tokens: Int[Tensor, "batch time"], lengths: Lengths = None
     ) -> Float[Tensor, "batch time d_model"]:
         """Return the hidden states before the output layer."""
         x: Tensor = self._run(tokens, lengths).last_hidden_state
         return x
 
     @torch.no_grad()
-    def explain(
-        self, tokens: Int[Tensor, "batch time"], lengths: Int[Tensor, " batch"] | None = None
-    ) -> list[Explanation]:
+    def explain(self, tokens: Int[Tensor, "batch time"], lengths: Lengths = None) -> list[Explanation]:
         """Return the attention weights of each layer and the weights of its stack, first layer first."""
         with _recorded_inputs(self.model) as inputs, _eager(self.model):
             attentions = self._run(tokens, lengths, output_attentions=True).attentions
@@ -97,7 +95,7 @@ class Gpt2LanguageModel(HuggingfaceLanguageModel):
     """A causal language model like ``structattn.models.LanguageModel``; padding at the end cannot matter."""
 
     def forward(
-        self, tokens: Int[Tensor, "batch time"], lengths: Int[Tensor, " batch"] | None = None
+        self, tokens: Int[Tensor, "batch time"], lengths: Lengths = None
     ) -> Float[Tensor, "batch time classes"]:
         """Return the logits of the token after each position; class c stands for id c + 2."""
         return self._logits(self.hidden_states(tokens, lengths))
@@ -129,7 +127,7 @@ class RobertaLanguageModel(HuggingfaceLanguageModel):
     def forward(
         self,
         tokens: Int[Tensor, "batch time"],
-        lengths: Int[Tensor, " batch"] | None = None,
+        lengths: Lengths = None,
         predicted: Bool[Tensor, "batch time"] | None = None,
     ) -> Float[Tensor, "... classes"]:
         """Return the logits of the token at each position, or at those where ``predicted`` is true, (N, classes)."""

@@ -12,7 +12,7 @@ from structattn.models.embedding import positions_of
 from structattn.models.lstm import apply_lstm
 from structattn.operators.common.checks import is_autocast
 from structattn.operators.common.dropout import dropout
-from structattn.support.shapes import Bool, Float, Int
+from structattn.support.shapes import Bool, Float, Int, Lengths
 from structattn.support.special_tokens import CLASS_OFFSET, PAD
 
 
@@ -195,7 +195,7 @@ class SpelledEmbedding(nn.Module):
         self,
         tokens: Int[Tensor, "batch time"],
         first: int = 0,
-        lengths: Int[Tensor, " batch"] | None = None,
+        lengths: Lengths = None,
         oov_spellings: Int[Tensor, "oov characters"] | None = None,
     ) -> Float[Tensor, "batch time d_model"]:
         """Return the embeddings of tokens at the positions from ``first`` on.

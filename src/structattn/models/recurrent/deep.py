@@ -13,7 +13,7 @@ from structattn.operators.common.implementation import Implementation
 from structattn.operators.stack_rnn import Cell, RecurrentStack, gate_factor
 from structattn.operators.stack_rnn.stack_states import StackState, empty_stack
 from structattn.operators.stack_rnn.stacks import next_hidden
-from structattn.support.shapes import Float, Int
+from structattn.support.shapes import Float, Int, Lengths
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class DeepRecurrence(StackController):
         return self.hidden_size + (self.stack.reading_size if self.stack is not None and self.joined else 0)
 
     def forward(
-        self, x: Float[Tensor, "batch time size"], lengths: Int[Tensor, " batch"] | None = None
+        self, x: Float[Tensor, "batch time size"], lengths: Lengths = None
     ) -> Float[Tensor, "batch time output"]:
         """Process whole sequences. Cost: O(T (L G U + G (I + R))), plus that of the stack's steps."""
         gates = self.inputs[0](self._dropped(mask_padding(x, lengths)))

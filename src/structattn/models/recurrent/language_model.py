@@ -27,7 +27,7 @@ from structattn.operators.nondeterministic_stack.contents import nondeterministi
 from structattn.operators.stratified_stack.reference import stratified_stack_contents
 from structattn.operators.superposition_stack import superposition_step
 from structattn.operators.superposition_stack.reference import superposition_stack_contents
-from structattn.support.shapes import Float, Int
+from structattn.support.shapes import Float, Int, Lengths
 from structattn.support.special_tokens import BOS
 
 
@@ -121,7 +121,7 @@ class RecurrentLanguageModel(nn.Module):
         self.embedding, self.recurrence, self.output = embedding, recurrence, output
 
     def forward(
-        self, tokens: Int[Tensor, "batch time"], lengths: Int[Tensor, " batch"] | None = None
+        self, tokens: Int[Tensor, "batch time"], lengths: Lengths = None
     ) -> Float[Tensor, "batch time classes"]:
         """Return the logits of the token after each position; class c stands for id c + 2.
 
@@ -132,7 +132,7 @@ class RecurrentLanguageModel(nn.Module):
         return class_logits(self.hidden_states(tokens, lengths), self.output, self.embedding)
 
     def hidden_states(
-        self, tokens: Int[Tensor, "batch time"], lengths: Int[Tensor, " batch"] | None = None
+        self, tokens: Int[Tensor, "batch time"], lengths: Lengths = None
     ) -> Float[Tensor, "batch time units"]:
         """Return the hidden state after each position; that after <bos> is the initial one."""
         inputs = remove_bos(tokens, lengths)
@@ -158,9 +158,7 @@ class RecurrentLanguageModel(nn.Module):
         return logits, RecurrentLanguageModelState(network, started=True)
 
     @torch.no_grad()
-    def explain(
-        self, tokens: Int[Tensor, "batch time"], lengths: Int[Tensor, " batch"] | None = None
-    ) -> list[Explanation]:
+    def explain(self, tokens: Int[Tensor, "batch time"], lengths: Lengths = None) -> list[Explanation]:
         """Return the weights and actions of the stack after each token; an empty list without a stack.
 
         Raises:

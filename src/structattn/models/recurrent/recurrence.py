@@ -17,7 +17,7 @@ from structattn.operators import (
 from structattn.operators.common.checks import mask_padding, require_lengths
 from structattn.operators.common.implementation import Implementation
 from structattn.operators.stack_rnn import Cell, gate_factor
-from structattn.support.shapes import Bool, Float, Int
+from structattn.support.shapes import Bool, Float, Int, Lengths
 from structattn.support.special_tokens import BOS, FIRST_SYMBOL
 
 
@@ -88,7 +88,7 @@ class Recurrence(StackController):
         self.control(stack)
 
     def forward(
-        self, x: Float[Tensor, "batch time size"], lengths: Int[Tensor, " batch"] | None = None
+        self, x: Float[Tensor, "batch time size"], lengths: Lengths = None
     ) -> Float[Tensor, "batch time units"]:
         """Process whole sequences. Cost: O(T G (I + U + R)), plus that of the stack."""
         if self.stack is None or self.stack_projection is None:
@@ -170,7 +170,7 @@ class InputWithoutBos:
     """
 
     tokens: Int[Tensor, "batch read"]
-    lengths: Int[Tensor, " batch"] | None
+    lengths: Lengths
     has_bos: bool | Bool[Tensor, " batch"]
 
     def restore_bos(
@@ -187,7 +187,7 @@ class InputWithoutBos:
         return whole.take_along_dim(positions[..., None], dim=1)
 
 
-def remove_bos(tokens: Int[Tensor, "batch time"], lengths: Int[Tensor, " batch"] | None) -> InputWithoutBos:
+def remove_bos(tokens: Int[Tensor, "batch time"], lengths: Lengths) -> InputWithoutBos:
     """Remove a leading <bos> from the sequences that have one.
 
     Raises:

@@ -14,7 +14,7 @@ from structattn.operators.common.checks import (
 )
 from structattn.operators.delta_product.chunked import delta_product_chunked
 from structattn.operators.delta_product.reference import delta_product_reference, delta_product_step
-from structattn.support.shapes import Float, Int
+from structattn.support.shapes import Float, Lengths
 
 __all__ = ["delta_product", "delta_product_step"]
 
@@ -26,7 +26,7 @@ def delta_product(
     beta: Float[Tensor, "batch heads time steps"],
     log_decay: Float[Tensor, "batch heads time"],
     *,
-    lengths: Int[Tensor, " batch"] | None = None,
+    lengths: Lengths = None,
     implementation: Literal["auto", "reference", "chunked"] = "auto",
 ) -> Float[Tensor, "batch heads time value"]:
     """Readings of gated DeltaProduct (Siems et al. 2025, section 3).

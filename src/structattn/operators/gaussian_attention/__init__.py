@@ -22,7 +22,7 @@ from structattn.operators.gaussian_attention.reference import (
     dense_weights,
     gaussian_attention_reference,
 )
-from structattn.support.shapes import Float, Int
+from structattn.support.shapes import Float, Lengths
 
 __all__ = ["Gaussians", "Kernel", "gaussian_attention", "gaussian_weights"]
 
@@ -41,8 +41,8 @@ def gaussian_attention(
     normalize: bool = False,
     first: int = 0,
     first_key: int = 0,
-    lengths: Int[Tensor, " batch"] | None = None,
-    memory_lengths: Int[Tensor, " batch"] | None = None,
+    lengths: Lengths = None,
+    memory_lengths: Lengths = None,
     implementation: Implementation = "auto",
 ) -> Float[Tensor, "batch heads queries size"]:
     """Hard-coded Gaussian attention, y_i = sum_j w_ij v_j (You et al. 2020, sections 3.1, 3.2 and 6.3).
@@ -121,8 +121,8 @@ def gaussian_weights(
     normalize: bool = False,
     first: int = 0,
     first_key: int = 0,
-    lengths: Int[Tensor, " batch"] | None = None,
-    memory_lengths: Int[Tensor, " batch"] | None = None,
+    lengths: Lengths = None,
+    memory_lengths: Lengths = None,
     dtype: torch.dtype = torch.float32,
     device: torch.device | str = "cpu",
 ) -> Tensor:

@@ -10,7 +10,7 @@ from structattn.operators.common.checks import integer_lengths, require_row_indi
 from structattn.operators.common.kernels import can_index_rows, contiguous_rows, kernel_for, kernel_module, strided_view
 from structattn.operators.common.registration import Batching, register
 from structattn.operators.gaussian_attention.reference import Gaussians, Rows, weights_of
-from structattn.support.shapes import Float, Int
+from structattn.support.shapes import Float, Int, Lengths
 
 Band = tuple[Float[Tensor, "#batch heads #queries taps"], Int[Tensor, "#batch heads queries"]]
 
@@ -192,7 +192,7 @@ def gaussian_attention_indexed(
     heads: Gaussians,
     *,
     first: int,
-    memory_lengths: Int[Tensor, " batch"] | None = None,
+    memory_lengths: Lengths = None,
 ) -> Float[Tensor, "batch heads 1 size"]:
     """``gaussian_attention`` of one query per sequence; value s of sequence b is row ``row_indices[b, s]``.
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from structattn.operators.common.checks import inside
 from structattn.operators.common.stack_contents import weighted_sum
-from structattn.support.shapes import Float, Int
+from structattn.support.shapes import Float, Int, Lengths
 
 Kernel = Literal["full", "window", "index"]
 
@@ -146,10 +146,7 @@ def dense_weights(heads: Gaussians, rows: Rows) -> Float[Tensor, "#batch heads q
 
 
 def gaussian_attention_reference(
-    values: Float[Tensor, "batch heads keys size"],
-    heads: Gaussians,
-    rows: Rows,
-    lengths: Int[Tensor, " batch"] | None,
+    values: Float[Tensor, "batch heads keys size"], heads: Gaussians, rows: Rows, lengths: Lengths
 ) -> Float[Tensor, "batch heads queries size"]:
     """Return y_i = sum_j w_ij v_j, and zeros from each length on. Cost: O(B * H * T * S * d)."""
     if rows.ends is not None:

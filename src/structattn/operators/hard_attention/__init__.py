@@ -16,7 +16,7 @@ from structattn.operators.common.checks import (
 from structattn.operators.common.stack_contents import weighted_sum
 from structattn.operators.hard_attention.gumbel_softmax import gumbel_noise, gumbel_softmax
 from structattn.operators.hard_attention.reference import hard_weights
-from structattn.support.shapes import Float, Int
+from structattn.support.shapes import Float, Int, Lengths
 
 __all__ = ["hard_attention"]
 
@@ -64,8 +64,8 @@ def hard_attention(
     straight_through: bool = False,
     noise: bool = True,
     causal: bool = False,
-    lengths: Int[Tensor, " batch"] | None = None,
-    memory_lengths: Int[Tensor, " batch"] | None = None,
+    lengths: Lengths = None,
+    memory_lengths: Lengths = None,
     return_weights: bool = False,
 ) -> tuple[Tensor, Tensor] | tuple[Tensor, Tensor, Tensor]:
     """Select one value for each query (the Discrete Transformer paper, section 4).

@@ -34,7 +34,7 @@ from structattn.operators.nondeterministic_stack.steps import (
     nondeterministic_stack_initial_state,
     nondeterministic_stack_step,
 )
-from structattn.support.shapes import Float, Int
+from structattn.support.shapes import Float, Int, Lengths
 
 __all__ = [
     "BestRun",
@@ -70,7 +70,7 @@ def nondeterministic_stack(
     values: Float[Tensor, "batch time vector"],
     bottom: Float[Tensor, " vector"],
     *,
-    lengths: Int[Tensor, " batch"] | None = None,
+    lengths: Lengths = None,
     window: int | None = None,
     implementation: Implementation = "auto",
 ) -> Float[Tensor, "batch time state symbol vector"]:
@@ -125,7 +125,7 @@ def nondeterministic_stack_weights(
     replace: Push,
     pop: Pop,
     *,
-    lengths: Int[Tensor, " batch"] | None = None,
+    lengths: Lengths = None,
     window: int | None = None,
     implementation: Implementation = "auto",
 ) -> Float[Tensor, "batch time state symbol source"]:
@@ -144,7 +144,7 @@ def nondeterministic_stack_log_weight(
     replace: Push,
     pop: Pop,
     *,
-    lengths: Int[Tensor, " batch"] | None = None,
+    lengths: Lengths = None,
     window: int | None = None,
     implementation: Implementation = "auto",
 ) -> Float[Tensor, "batch time"]:
@@ -163,7 +163,7 @@ def nondeterministic_stack_posteriors(
     replace: Push,
     pop: Pop,
     *,
-    lengths: Int[Tensor, " batch"] | None = None,
+    lengths: Lengths = None,
     window: int | None = None,
     implementation: Implementation = "auto",
 ) -> tuple[Push, Push, Pop]:
@@ -199,7 +199,7 @@ def nondeterministic_stack_best_run(
     replace: Push,
     pop: Pop,
     *,
-    lengths: Int[Tensor, " batch"] | None = None,
+    lengths: Lengths = None,
     window: int | None = None,
     implementation: Implementation = "auto",
 ) -> BestRun:

@@ -25,7 +25,7 @@ from structattn.operators.nondeterministic_stack import (
 )
 from structattn.operators.nondeterministic_stack.arguments import checked_arguments
 from structattn.operators.nondeterministic_stack.block_contents import SequenceContents, block_contents
-from structattn.support.shapes import Float, Int
+from structattn.support.shapes import Float, Lengths
 
 _ROWS = 128  # steps whose contents are computed together, by the definition
 
@@ -102,7 +102,7 @@ def nondeterministic_stack_contents(
     pop: Float[Tensor, "batch time state symbol state"],
     depths: int = 10,
     *,
-    lengths: Int[Tensor, " batch"] | None = None,
+    lengths: Lengths = None,
     window: int | None = None,
     definition: bool = False,
 ) -> StackContents:
@@ -216,7 +216,7 @@ def nondeterministic_stack_prefix_posteriors(
     replace: Float[Tensor, "batch time state symbol state symbol"],
     pop: Float[Tensor, "batch time state symbol state"],
     *,
-    lengths: Int[Tensor, " batch"] | None = None,
+    lengths: Lengths = None,
     window: int | None = None,
 ) -> PrefixPosteriors:
     """Return what the last step of each prefix does, over the runs of that prefix.

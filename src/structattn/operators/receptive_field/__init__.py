@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from structattn.operators.common.checks import checked_lengths, checked_range, inside, require_shape, without_autocast
-from structattn.support.shapes import Bool, Float, Int
+from structattn.support.shapes import Bool, Float, Int, Lengths
 
 Union = Literal["clamp", "probabilistic"]
 
@@ -59,7 +59,7 @@ def receptive_field_size(
     form: Form = "mean",
     counted: Bool[Tensor, "batch positions"] | None = None,
     own_position: bool = True,
-    lengths: Int[Tensor, " batch"] | None = None,
+    lengths: Lengths = None,
     reduction: Reduction = "mean",
 ) -> Float[Tensor, ""]:
     """Return R = (1 / T) sum_i sum_j s_ij, the mean number of inputs on which a position depends.
@@ -125,9 +125,7 @@ class DecoderReceptiveFields(NamedTuple):
     source: Tensor
 
 
-def receptive_field(
-    attentions: Sequence[Tensor], *, lengths: Int[Tensor, " batch"] | None = None, union: Union = "clamp"
-) -> Tensor:
+def receptive_field(attentions: Sequence[Tensor], *, lengths: Lengths = None, union: Union = "clamp") -> Tensor:
     """Compute on which inputs each position depends after several layers (the Discrete Transformer paper, section 5).
 
     r(i, 0) = {i}; r(i, l) = r(i, l - 1) and r(z_i, l - 1) of every head's choice z_i. Given choices, this is computed
@@ -168,8 +166,8 @@ def decoder_receptive_fields(
     layers: Sequence[Layer],
     encoder_field: Tensor,
     *,
-    lengths: Int[Tensor, " batch"] | None = None,
-    memory_lengths: Int[Tensor, " batch"] | None = None,
+    lengths: Lengths = None,
+    memory_lengths: Lengths = None,
     union: Union = "clamp",
 ) -> DecoderReceptiveFields:
     """Compute on which target and source inputs each position of a decoder depends; see ``receptive_field``.

@@ -13,7 +13,7 @@ from structattn.operators.softmax_attention.cpu import softmax_attention_cpu
 from structattn.operators.softmax_attention.gpu import softmax_attention_fused
 from structattn.operators.softmax_attention.reference import Visibility, softmax_attention_reference, softmax_weights
 from structattn.support.errors import ImplementationUnavailableError
-from structattn.support.shapes import Float, Int
+from structattn.support.shapes import Float, Lengths
 
 __all__ = ["softmax_attention"]
 
@@ -57,8 +57,8 @@ def softmax_attention(
     key: Float[Tensor, "batch heads keys size"],
     value: Float[Tensor, "batch heads keys value"],
     *,
-    lengths: Int[Tensor, " batch"] | None = None,
-    memory_lengths: Int[Tensor, " batch"] | None = None,
+    lengths: Lengths = None,
+    memory_lengths: Lengths = None,
     causal: bool = False,
     mask: Tensor | None = None,
     dropout: float = 0.0,

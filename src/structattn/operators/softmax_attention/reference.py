@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from structattn.operators.common.checks import inside
-from structattn.support.shapes import Bool, Float, Int
+from structattn.support.shapes import Bool, Float, Lengths
 
 
 class Visibility(NamedTuple):
@@ -25,8 +25,8 @@ class Visibility(NamedTuple):
             (B, H, T, S).
     """
 
-    lengths: Int[Tensor, " batch"] | None
-    memory_lengths: Int[Tensor, " batch"] | None
+    lengths: Lengths
+    memory_lengths: Lengths
     causal: bool
     mask: Tensor | None
 

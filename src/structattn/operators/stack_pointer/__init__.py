@@ -15,7 +15,7 @@ from structattn.operators.stack_pointer.gpu import stack_pointer_gpu_map
 from structattn.operators.stack_pointer.reference import stack_pointer_reference, stack_pointer_weights_reference
 from structattn.operators.superposition_stack.gpu import superposition_stack_gpu
 from structattn.operators.superposition_stack.step import endless_superposition_step
-from structattn.support.shapes import Float, Int
+from structattn.support.shapes import Float, Lengths
 
 __all__ = ["stack_pointer", "stack_pointer_step", "stack_pointer_weights"]
 
@@ -24,7 +24,7 @@ def stack_pointer(
     actions: Float[Tensor, "batch time 3"],
     values: Float[Tensor, "batch time+1 vector"],
     *,
-    lengths: Int[Tensor, " batch"] | None = None,
+    lengths: Lengths = None,
     implementation: Implementation = "auto",
 ) -> Float[Tensor, "batch time vector"]:
     """Readings of stack pointer attention (Li et al. 2024, section 3.2, equations 19 to 25).
@@ -72,10 +72,7 @@ def stack_pointer(
 
 
 def stack_pointer_weights(
-    actions: Float[Tensor, "batch time 3"],
-    *,
-    lengths: Int[Tensor, " batch"] | None = None,
-    implementation: Implementation = "auto",
+    actions: Float[Tensor, "batch time 3"], *, lengths: Lengths = None, implementation: Implementation = "auto"
 ) -> Float[Tensor, "batch time time+1"]:
     """Return alpha_1 .. alpha_T (equation 23): row t - 1 contains the weights of the values after step t.
 

@@ -12,7 +12,7 @@ from structattn.operators.stack_rnn.reference import StackRnnState, stack_rnn_re
 from structattn.operators.stack_rnn.reference import initial_state as stack_rnn_initial_state
 from structattn.operators.stack_rnn.reference import step as stack_rnn_step
 from structattn.operators.stack_rnn.stacks import Cell, RecurrentStack, gate_factor
-from structattn.support.shapes import Float, Int
+from structattn.support.shapes import Float, Lengths
 
 __all__ = [
     "Cell",
@@ -34,7 +34,7 @@ def stack_rnn(
     *,
     cell: Cell,
     stack: RecurrentStack,
-    lengths: Int[Tensor, " batch"] | None = None,
+    lengths: Lengths = None,
     implementation: Implementation = "auto",
 ) -> Float[Tensor, "batch time units"]:
     """Return the hidden states of a recurrent network with a stack (DuSell & Chiang 2024, section 6).

@@ -13,7 +13,7 @@ from structattn.operators.stratified_stack.reference import (
     stratified_stack_reference,
     stratified_step,
 )
-from structattn.support.shapes import Float, Int
+from structattn.support.shapes import Float, Lengths
 
 __all__ = [
     "StratifiedAction",
@@ -28,7 +28,7 @@ def stratified_stack(
     actions: Float[Tensor, "batch time 2"],
     values: Float[Tensor, "batch time vector"],
     *,
-    lengths: Int[Tensor, " batch"] | None = None,
+    lengths: Lengths = None,
     implementation: Implementation = "auto",
 ) -> Float[Tensor, "batch time vector"]:
     """Readings of a stratified stack (Grefenstette et al. 2015, section 3.1, equations 1 to 3).
@@ -72,10 +72,7 @@ def stratified_stack(
 
 
 def stratified_stack_weights(
-    actions: Float[Tensor, "batch time 2"],
-    *,
-    lengths: Int[Tensor, " batch"] | None = None,
-    implementation: Implementation = "auto",
+    actions: Float[Tensor, "batch time 2"], *, lengths: Lengths = None, implementation: Implementation = "auto"
 ) -> Float[Tensor, "batch time time"]:
     """The readings as attention: reading_t = Σ_j weights[t, j] v_j; column j is the weight of the vector of step j.
 

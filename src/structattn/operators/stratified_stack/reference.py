@@ -11,7 +11,7 @@ from torch import Tensor
 
 from structattn.operators.common.checks import checked_lengths, inside, require_shape
 from structattn.operators.common.stack_contents import StackContents, checked_depths
-from structattn.support.shapes import Float, Int
+from structattn.support.shapes import Float, Int, Lengths
 
 
 class StratifiedAction(IntEnum):
@@ -67,7 +67,7 @@ def stratified_stack_reference(
 
 @torch.no_grad()
 def stratified_stack_contents(
-    actions: Float[Tensor, "batch time 2"], depths: int = 10, *, lengths: Int[Tensor, " batch"] | None = None
+    actions: Float[Tensor, "batch time 2"], depths: int = 10, *, lengths: Lengths = None
 ) -> StackContents:
     """Return how much of each vector lies in the d-th unit of strength from the top, and the total strength as height.
 

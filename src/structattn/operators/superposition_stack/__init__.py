@@ -10,7 +10,7 @@ from structattn.operators.superposition_stack.cpu import superposition_stack_cpu
 from structattn.operators.superposition_stack.gpu import superposition_stack_gpu
 from structattn.operators.superposition_stack.reference import SuperpositionAction, superposition_stack_reference
 from structattn.operators.superposition_stack.step import superposition_step
-from structattn.support.shapes import Float, Int
+from structattn.support.shapes import Float, Lengths
 
 __all__ = ["SuperpositionAction", "superposition_stack", "superposition_stack_weights", "superposition_step"]
 
@@ -20,7 +20,7 @@ def superposition_stack(
     values: Float[Tensor, "batch time vector"],
     *,
     initial: Float[Tensor, "batch vector"] | None = None,
-    lengths: Int[Tensor, " batch"] | None = None,
+    lengths: Lengths = None,
     implementation: Implementation = "auto",
 ) -> Float[Tensor, "batch time vector"]:
     """Readings of a superposition stack (DuSell & Chiang 2024, section 3.2.1, equations 4 to 8).
@@ -70,10 +70,7 @@ def superposition_stack(
 
 
 def superposition_stack_weights(
-    actions: Float[Tensor, "batch time 3"],
-    *,
-    lengths: Int[Tensor, " batch"] | None = None,
-    implementation: Implementation = "auto",
+    actions: Float[Tensor, "batch time 3"], *, lengths: Lengths = None, implementation: Implementation = "auto"
 ) -> Float[Tensor, "batch time time"]:
     """The readings as attention: reading_t = sum_j weights[t, j] * v_j; column j is the weight of the vector of step j.
 

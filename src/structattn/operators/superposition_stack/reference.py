@@ -11,7 +11,7 @@ from torch import Tensor
 
 from structattn.operators.common.checks import checked_lengths, inside, require_shape
 from structattn.operators.common.stack_contents import StackContents, checked_depths
-from structattn.support.shapes import Float, Int
+from structattn.support.shapes import Float, Int, Lengths
 
 
 class SuperpositionAction(IntEnum):
@@ -81,11 +81,7 @@ def superposition_stack_reference(
 
 @torch.no_grad()
 def superposition_stack_contents(
-    actions: Float[Tensor, "batch time 3"],
-    depths: int = 10,
-    *,
-    lengths: Int[Tensor, " batch"] | None = None,
-    limit: int | None = None,
+    actions: Float[Tensor, "batch time 3"], depths: int = 10, *, lengths: Lengths = None, limit: int | None = None
 ) -> StackContents:
     """Return the weight of each pushed vector in each cell: V_t[d] = Σ_j positions[t, d, j] v_j.
 

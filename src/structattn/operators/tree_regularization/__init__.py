@@ -19,7 +19,7 @@ from structattn.operators.common.checks import (
     require_shape,
     without_autocast,
 )
-from structattn.support.shapes import Bool, Float, Int
+from structattn.support.shapes import Bool, Float, Int, Lengths
 
 Split = tuple[int, int, int]
 """First position of a span, last position of its left part, last position of the span."""
@@ -54,7 +54,7 @@ def tree_regularization(
     splits: Int[Tensor, "splits 4"],
     *,
     word_starts: Bool[Tensor, "batch time"] | None = None,
-    lengths: Int[Tensor, " batch"] | None = None,
+    lengths: Lengths = None,
 ) -> Float[Tensor, ""]:
     """Return the loss of hidden states for given binary trees: -log of the probability of each true split.
 
@@ -107,7 +107,7 @@ def tree_splits(
     hidden: Float[Tensor, "batch time size"],
     *,
     word_starts: Bool[Tensor, "batch time"] | None = None,
-    lengths: Int[Tensor, " batch"] | None = None,
+    lengths: Lengths = None,
 ) -> list[list[Split]]:
     """Return the tree of each sequence, as its splits (i, k, j): top-down, that with the largest score of each span.
 

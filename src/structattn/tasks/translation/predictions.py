@@ -10,7 +10,7 @@ from structattn.models.encoder_decoder import EncoderDecoderWeights
 from structattn.operators import DecoderReceptiveFields, decoder_receptive_fields, receptive_field
 from structattn.operators.receptive_field import Union
 from structattn.support.errors import StructattnError
-from structattn.support.shapes import Float, Float64, Int
+from structattn.support.shapes import Float, Float64, Int, Lengths
 from structattn.support.special_tokens import class_of
 from structattn.tasks.loaded import LoadedRun, cannot
 from structattn.tasks.losses import cross_entropy_sum, token_losses
@@ -122,10 +122,7 @@ def layer_without_weights(model: EncoderDecoder, weights: EncoderDecoderWeights)
 
 
 def pair_receptive_fields(
-    weights: EncoderDecoderWeights,
-    source_lengths: Int[Tensor, " batch"] | None,
-    lengths: Int[Tensor, " batch"] | None,
-    recursion: Union = "clamp",
+    weights: EncoderDecoderWeights, source_lengths: Lengths, lengths: Lengths, recursion: Union = "clamp"
 ) -> DecoderReceptiveFields:
     """Return the receptive fields of the decoder's positions (Discrete Transformer paper, section 5).
 
