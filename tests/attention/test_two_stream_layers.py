@@ -1,12 +1,10 @@
 """Attention over two streams, within a sequence and to a memory."""
 
-import copy
 import math
+from functools import partial
 
 import pytest
 import torch
-from safetensors.torch import load, save
-from torch.autograd import gradcheck
 
 from structattn.attention import (
     CrossHardAttention,
@@ -17,6 +15,8 @@ from structattn.attention import (
     Streams,
     TwoStreamAttention,
 )
+from structattn.attention.contract import CHECKS, check_gradients
+from structattn.attention.cross_contract import CROSS_CHECKS, check_cross_gradients
 from structattn.attention.positions import AlibiPositions, RelativePositions, RotaryPositions
 
 WIDTH, HEADS, TIME, SOURCE = 6, 3, 5, 7
@@ -55,6 +55,34 @@ def cross():
 
 def together(x):
     return torch.cat(x, dim=-1)
+
+
+class Joined(torch.nn.Module):
+    """A layer of two streams as one of a single stream of twice the width."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, *given):
+        return together(self.layer(*map(apart, given)))
+
+    def initial_state(self, *given):
+        return self.layer.initial_state(*map(apart, given))
+
+    def step(self, x_t, state):
+        y_t, state = self.layer.step(apart(x_t), state)
+        return together(y_t), state
+
+    def explain(self, *given):
+        return self.layer.explain(*map(apart, given))
+
+
+def apart(given):
+    """The streams of a sequence or memory; lengths and sizes of batches as they are."""
+    if not torch.is_tensor(given) or not given.is_floating_point():
+        return given
+    return Streams(*(stream.contiguous() for stream in given.chunk(2, -1)))
 
 
 def past(lengths, count):
@@ -114,6 +142,18 @@ def test_cross_attention_likewise(cross):
     torch.testing.assert_close(record.details["probabilities"].transpose(1, 2), expected)
 
 
+@pytest.mark.parametrize("check", CHECKS)
+def test_contract(layer, check):
+    checks = CHECKS | {"gradients": partial(check_gradients, fast=True)}
+    checks[check](Joined(layer), together(streams(time=7)))
+
+
+@pytest.mark.parametrize("check", CROSS_CHECKS)
+def test_cross_contract(cross, check):
+    checks = CROSS_CHECKS | {"gradients": partial(check_cross_gradients, fast=True)}
+    checks[check](Joined(cross), together(streams()), together(streams(time=SOURCE, seed=2)))
+
+
 @pytest.mark.parametrize("training", [True, False])
 def test_g_never_sees_h(layer, cross, training):
     x, memory = streams(), streams(time=SOURCE, seed=2)
@@ -146,62 +186,6 @@ def test_the_memory_of_h_alone_is_what_cross_attention_puts_into_h(cross):
         assert torch.equal(result, expected)
 
 
-@pytest.mark.parametrize("poison", [123.0, math.nan, math.inf])
-def test_padding_does_not_leak(layer, cross, poison):
-    x, memory = streams(), streams(time=SOURCE, seed=2)
-    outside, hidden = past(LENGTHS, TIME), past(MEMORY_LENGTHS, SOURCE)
-    poisoned = x.map(lambda stream: stream.masked_fill(outside, poison))
-    poisoned_memory = memory.map(lambda stream: stream.masked_fill(hidden, poison))
-    results = layer(poisoned, LENGTHS), cross(poisoned, poisoned_memory, LENGTHS, MEMORY_LENGTHS)
-    expected = layer(x, LENGTHS), cross(x, memory, LENGTHS, MEMORY_LENGTHS)
-    for result, wanted in zip(map(together, results), map(together, expected), strict=True):
-        assert torch.equal(result, wanted)
-        assert (result.masked_select(outside) == 0).all()
-
-
-def test_a_padded_batch_equals_its_members_alone(layer, cross):
-    x, memory = streams(), streams(time=SOURCE, seed=2)
-    for b, (end, full_memory_lengths) in enumerate(zip(LENGTHS.tolist(), MEMORY_LENGTHS.tolist(), strict=True)):
-        alone = x.map(lambda stream, b=b, end=end: stream[b : b + 1, :end])
-        alone_memory = memory.map(lambda stream, b=b, end=full_memory_lengths: stream[b : b + 1, :end])
-        results = together(layer(x, LENGTHS)), together(cross(x, memory, LENGTHS, MEMORY_LENGTHS))
-        for result, expected in zip(results, (layer(alone), cross(alone, alone_memory)), strict=True):
-            torch.testing.assert_close(result[b, :end], together(expected)[0])
-
-
-def test_later_positions_never_matter(layer):
-    x = streams()
-    changed = x.map(lambda stream: torch.cat([stream[:, :3], -2 * stream[:, 3:]], dim=1))
-    assert torch.equal(together(layer(changed))[:, :3], together(layer(x))[:, :3])
-
-
-def test_step_by_step_equals_the_whole(layer, cross):
-    x, memory, order = streams(), streams(time=SOURCE, seed=2), torch.tensor([2, 0, 0, 1])
-    whole, whole_cross = together(layer(x)), together(cross(x, memory, None, MEMORY_LENGTHS))
-    state, cross_state = layer.initial_state(3), cross.initial_state(memory, MEMORY_LENGTHS)
-    for t in range(TIME):
-        x_t = x.map(lambda stream, t=t: stream[:, t])
-        y, state = layer.step(x_t, state)
-        y_cross, cross_state = cross.step(x_t, cross_state)
-        torch.testing.assert_close(together(y), whole[:, t])
-        torch.testing.assert_close(together(y_cross), whole_cross[:, t])
-        if t == 2:
-            x, whole, whole_cross = x.map(lambda stream: stream[order]), whole[order], whole_cross[order]
-            state, cross_state = state.select(order), cross_state.select(order)
-
-
-def test_gradcheck(layer, cross):
-    x, memory = streams(2, 3), streams(2, 2, seed=2)
-    leaves = [tensor.requires_grad_() for tensor in (*x, *memory)]
-    lengths, memory_lengths = torch.tensor([3, 2]), torch.tensor([1, 2])
-
-    def program(g, h, memory_g, memory_h, *_):
-        x, memory = Streams(g, h), Streams(memory_g, memory_h)
-        return together(layer(x, lengths)), together(cross(x, memory, lengths, memory_lengths))
-
-    assert gradcheck(program, [*leaves, *layer.parameters(), *cross.parameters()], fast_mode=True)
-
-
 def test_attending_gives_the_output_and_its_weights(layer, cross):
     x, memory = streams(), streams(time=SOURCE, seed=2)
     for made, given in ((layer, (x, LENGTHS)), (cross, (x, memory, LENGTHS, MEMORY_LENGTHS))):
@@ -218,26 +202,6 @@ def test_attending_gives_the_output_and_its_weights(layer, cross):
             (content,) = made.content(read.semantic)
             expected = made.semantic_output(weights @ content).masked_fill(past(LENGTHS, TIME), 0)
             torch.testing.assert_close(y.semantic, expected)
-
-
-def test_saved_and_loaded_is_the_same(layer, cross):
-    x, memory = streams(), streams(time=SOURCE, seed=2)
-    for made, given in ((layer, ()), (cross, (memory,))):
-        other = copy.deepcopy(made)
-        with torch.no_grad():
-            for parameter in other.parameters():
-                parameter.fill_(math.nan)
-        other.load_state_dict(load(save(made.state_dict())))
-        assert torch.equal(together(other(x, *given)), together(made(x, *given)))
-
-
-@pytest.mark.parametrize("sizes", [(2, 0, 3), (2, 3, 0), (0, 3, 4)])
-def test_short_and_empty(layer, cross, sizes):
-    batch, time, source = sizes
-    x, memory = streams(batch, time), streams(batch, source)
-    for y in (layer(x), cross(x, memory)):
-        assert y.syntactic.shape == y.semantic.shape == (batch, time, WIDTH)
-        assert together(y).isfinite().all()
 
 
 @pytest.mark.quick("rotary")
