@@ -15,6 +15,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 SECONDS_BETWEEN_LINES = 60.0
+Advance = Callable[..., object]
+"""Called with the number of units that have been done since, for example of lines."""
+
 _TRACK_EVERY = 1000
 _Item = TypeVar("_Item")
 _worker: ContextVar[str | None] = ContextVar("_worker", default=None)
@@ -137,7 +140,7 @@ def show_nothing(count: int = 1, note: str = "", *, tokens: int = 0, loss: float
     """Show no progress."""
 
 
-def track(items: Iterable[_Item], advance: Callable[..., None]) -> Iterator[_Item]:
+def track(items: Iterable[_Item], advance: Advance) -> Iterator[_Item]:
     """Yield the items, and call ``advance`` with their number after every 1000 and at the end."""
     count = 0
     for count, item in enumerate(items, start=1):

@@ -11,6 +11,7 @@ import numpy as np
 from structattn.settings.embeddings import max_positions
 from structattn.settings.run import RunSettings
 from structattn.support.errors import DataError, UsageError
+from structattn.support.progress import Advance, show_nothing
 from structattn.support.shapes import Float
 from structattn.text.folders.prepared import PreparedFolder
 
@@ -138,11 +139,7 @@ class Predictor(Protocol):
     """Answers inputs independently of each other."""
 
     def __call__(
-        self,
-        inputs: Sequence[str],
-        first: int = 1,
-        path: Path = TEXTS,
-        advance: Callable[[int], object] = lambda count: None,
+        self, inputs: Sequence[str], first: int = 1, path: Path = TEXTS, advance: Advance = show_nothing
     ) -> list[Prediction]:
         """Return the answer to each input.
 

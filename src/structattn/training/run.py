@@ -15,6 +15,7 @@ from structattn.runs.store import CheckpointStore
 from structattn.settings.training import TrainingSettings
 from structattn.support.environment import STOP_SIGNALS, leave_closed_terminal, write_message
 from structattn.support.errors import CheckpointError
+from structattn.support.progress import Advance
 from structattn.tasks.task import Task
 from structattn.training.distributed import SINGLE, World
 from structattn.training.learner import (
@@ -121,7 +122,7 @@ class Run:
     timing: Timing | NoLog
     store: CheckpointStore
     stop: StopFlag
-    advance: Callable[..., None]
+    advance: Advance
     progress: Progress
     saved: Progress | None = None
     on_validation: Callable[["Run"], object] | None = None

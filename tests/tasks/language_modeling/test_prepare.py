@@ -265,9 +265,9 @@ def test_a_file_that_changes_between_the_passes_is_rejected(tmp_path, monkeypatc
 
     survey = module._survey
 
-    def change_after(path, *arguments):
-        found = survey(path, *arguments)
-        write(path, b"b b\n")
+    def change_after(file, *arguments):
+        found = survey(file, *arguments)
+        write(file.path, b"b b\n")
         return found
 
     monkeypatch.setattr(module, "_survey", change_after)

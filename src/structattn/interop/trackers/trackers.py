@@ -15,6 +15,7 @@ from structattn.runs.logs import EventReader, digest_of_prefix
 from structattn.support.errors import UsageError
 from structattn.support.files import create_folder_unflushed, naming_target, open_unflushed, remove_leftover_folder
 from structattn.support.imports import require_modules
+from structattn.support.progress import Advance, show_nothing
 
 
 @dataclass(frozen=True)
@@ -191,12 +192,7 @@ SECONDS_BETWEEN_READS: Final = 1.0
 
 
 def log_run(
-    run_dir: Path,
-    tracker: str,
-    place: Path | None = None,
-    *,
-    follow: bool = False,
-    advance: Callable[[int], object] = lambda count: None,
+    run_dir: Path, tracker: str, place: Path | None = None, *, follow: bool = False, advance: Advance = show_nothing
 ) -> int:
     """Replay the training and validation events of a run, each update once, and return how many were new.
 
@@ -234,9 +230,7 @@ def _length_of_finished_log(folder: RunFolder) -> int | None:
     return finished.length
 
 
-def _replay(
-    batches: Iterator[list[dict[str, Any]]], opened: Tracker, finished: bool, advance: Callable[[int], object]
-) -> int:
+def _replay(batches: Iterator[list[dict[str, Any]]], opened: Tracker, finished: bool, advance: Advance) -> int:
     count = 0
     try:
         seen = dict(opened.last_steps())

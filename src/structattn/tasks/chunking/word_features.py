@@ -19,6 +19,7 @@ from structattn.settings.run import MASKED_LANGUAGE_MODELING
 from structattn.settings.training import StreamBatches
 from structattn.settings.transformer import reads_bos
 from structattn.support.errors import DataError
+from structattn.support.progress import Advance, show_nothing
 from structattn.support.shapes import Float
 from structattn.support.special_tokens import BOS, EOS
 from structattn.tasks.loaded import LoadedRun
@@ -82,7 +83,7 @@ class WordFeatures:
 
     @torch.no_grad()
     def __call__(
-        self, sentences: Sequence[EncodedWords], advance: Callable[[int], object] = lambda count: None
+        self, sentences: Sequence[EncodedWords], advance: Advance = show_nothing
     ) -> dict[str | None, Float[np.ndarray, "words d_model"]]:
         """Return the hidden states of all words, sentence by sentence, for each stream.
 

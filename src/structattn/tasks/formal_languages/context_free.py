@@ -8,6 +8,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import ArrayLike, NDArray
 
+from structattn.support.progress import Advance, show_nothing
 from structattn.tasks.formal_languages.grammar import Grammar, Variant, normal_form, with_variant
 from structattn.tasks.formal_languages.length_table import (
     BinaryRules,
@@ -169,10 +170,7 @@ def _padded(strings: Sequence[NDArray[np.integer]]) -> IndexArray:
 
 
 def log_probabilities(
-    rules: BinaryRules,
-    strings: Sequence[NDArray[np.integer]],
-    rate: Callable[[int], float],
-    advance: Callable[[int], object],
+    rules: BinaryRules, strings: Sequence[NDArray[np.integer]], rate: Callable[[int], float], advance: Advance
 ) -> FloatArray:
     """Return the log-probability of each string in nats, summed over all derivations; -inf outside the language.
 
@@ -294,9 +292,7 @@ class ContextFreeLanguage:
         if self.log_length_probability(length) == -math.inf:
             raise ValueError(f"{with_variant(self.name, self.variant)} has no string of length {length}")
 
-    def log_probabilities(
-        self, strings: Sequence[NDArray[np.integer]], advance: Callable[[int], object] = lambda count: None
-    ) -> FloatArray:
+    def log_probabilities(self, strings: Sequence[NDArray[np.integer]], advance: Advance = show_nothing) -> FloatArray:
         """Return the log-probability of each string, (N,) in nats, over all derivations; -inf outside the language.
 
         Cost: at most O(T^3) for a string of length T; see ``structattn.tasks.formal_languages.context_free``.

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import ArrayLike, NDArray
 
+from structattn.support.progress import Advance, show_nothing
 from structattn.tasks.formal_languages.length_table import FloatArray, IndexArray
 
 Strings = NDArray[np.int64]  # (N, length)
@@ -95,9 +96,7 @@ class CopyingLanguage:
                 strings[index] = string
         return strings
 
-    def log_probabilities(
-        self, strings: Sequence[NDArray[np.integer]], advance: Callable[[int], object] = lambda count: None
-    ) -> FloatArray:
+    def log_probabilities(self, strings: Sequence[NDArray[np.integer]], advance: Advance = show_nothing) -> FloatArray:
         """Return log P(string | length), (N,) in nats: minus ``log_count``; -inf outside the language."""
         log_probs = [-self.log_count(len(string)) if self.accepts(string) else -math.inf for string in strings]
         advance(len(strings))

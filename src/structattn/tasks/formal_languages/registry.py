@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from structattn.settings.base import hint_for_name
 from structattn.support.errors import UsageError
 from structattn.support.plugins import Plugin, Registry
+from structattn.support.progress import Advance, show_nothing
 from structattn.tasks.formal_languages.context_free import ContextFreeLanguage
 from structattn.tasks.formal_languages.copying import COPYING_LANGUAGES
 from structattn.tasks.formal_languages.grammar import VARIANTS, Grammar, Variant, normalized, rule
@@ -44,9 +45,7 @@ class Language(Protocol):
     def sample_each(self, lengths: ArrayLike, generator: Generator) -> list[IndexArray]:
         """Sample one string of each length from P(string | length)."""
 
-    def log_probabilities(
-        self, strings: Sequence[NDArray[np.integer]], advance: Callable[[int], object] = lambda count: None
-    ) -> FloatArray:
+    def log_probabilities(self, strings: Sequence[NDArray[np.integer]], advance: Advance = show_nothing) -> FloatArray:
         """Return the log-probability of each string, (N,) in nats; -inf outside the language."""
 
 

@@ -6,12 +6,13 @@ allowed ones, and a string may end at any depth.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import ArrayLike, NDArray
 
+from structattn.support.progress import Advance, show_nothing
 from structattn.tasks.formal_languages.length_table import FloatArray, IndexArray
 
 MAX_DEPTH = 4
@@ -66,9 +67,7 @@ class StackLanguage:
             depth += _step(symbols[:, t])
         return [string[:size].copy() for string, size in zip(symbols, sizes, strict=True)]
 
-    def log_probabilities(
-        self, strings: Sequence[NDArray[np.integer]], advance: Callable[[int], object] = lambda count: None
-    ) -> FloatArray:
+    def log_probabilities(self, strings: Sequence[NDArray[np.integer]], advance: Advance = show_nothing) -> FloatArray:
         """Return log P(string | length), (N,) in nats; -inf outside the language."""
         log_probs = np.array(
             [_log_probability(np.asarray(string, dtype=np.int64)) for string in strings], dtype=np.float64

@@ -20,6 +20,7 @@ from structattn.decoding import (
     start_continuation,
 )
 from structattn.support.errors import UsageError
+from structattn.support.progress import Advance, show_nothing
 from structattn.support.seeds import derived_seed
 from structattn.support.special_tokens import EOS
 from structattn.tasks.language_modeling.prompts import EncodedText, TextEncoder
@@ -145,11 +146,7 @@ class TextGenerator:
 
     @torch.no_grad()
     def __call__(
-        self,
-        prompts: Sequence[str],
-        first: int = 1,
-        path: Path = TEXTS,
-        advance: Callable[[int], object] = lambda count: None,
+        self, prompts: Sequence[str], first: int = 1, path: Path = TEXTS, advance: Advance = show_nothing
     ) -> list[list[Generation]]:
         """Return the texts of each prompt: samples in the order of their numbers, or the most probable text first.
 

@@ -1,6 +1,6 @@
 """Log-probabilities and explanations of texts under language models."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -10,6 +10,7 @@ import torch
 
 from structattn.decoding import map_in_batches
 from structattn.settings.training import StreamBatches
+from structattn.support.progress import Advance, show_nothing
 from structattn.support.shapes import Float
 from structattn.support.special_tokens import BOS, EOS
 from structattn.tasks.language_modeling.prompts import EncodedText, TextEncoder
@@ -32,11 +33,7 @@ class CausalTextScorer:
 
     @torch.no_grad()
     def __call__(
-        self,
-        texts: Sequence[str],
-        first: int = 1,
-        path: Path = TEXTS,
-        advance: Callable[[int], object] = lambda count: None,
+        self, texts: Sequence[str], first: int = 1, path: Path = TEXTS, advance: Advance = show_nothing
     ) -> list[Score]:
         """Return the score of each text.
 

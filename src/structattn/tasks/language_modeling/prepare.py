@@ -1,6 +1,6 @@
 """Training of the tokenizer of a text from the counts of its words, characters or bytes."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,7 @@ import numpy as np
 from structattn.support.errors import DataError
 from structattn.support.files import sha256_of_file
 from structattn.support.processes import WorkerPool, worker_pool
-from structattn.support.progress import progress
+from structattn.support.progress import Advance, progress
 from structattn.support.special_tokens import UNK
 from structattn.tasks.language_modeling.lines import (
     TRAIN,
@@ -159,7 +159,7 @@ def prepare_language_modeling(
         with progress("Checking text", None, "lines") as advance:
             surveys = {}
             for split, file in files.items():
-                surveys[split] = _survey(file.path, file, split, settings, pool, notices, advance)
+                surveys[split] = _survey(file, split, settings, pool, notices, advance)
         held_out = (
             symbol for split, survey in surveys.items() if split != "train" for symbol in survey.counts.symbols()
         )
@@ -196,15 +196,9 @@ def prepare_language_modeling(
 
 
 def _survey(
-    path: Path,
-    file: TextFile,
-    split: str,
-    settings: TextSettings,
-    pool: WorkerPool,
-    notices: Notices,
-    advance: Callable[..., None],
+    file: TextFile, split: str, settings: TextSettings, pool: WorkerPool, notices: Notices, advance: Advance
 ) -> _Survey:
-    total = _Survey(SymbolCounts(_MAX_SUBWORD_WORDS if settings.subwords else None))
+    path, total = file.path, _Survey(SymbolCounts(_MAX_SUBWORD_WORDS if settings.subwords else None))
     for chunk, counted in pool.map(partial(count_chunk, settings), file.chunks(_CHUNK_BYTES, notices)):
         if counted is None:
             refuse_line(settings, path, chunk)
@@ -232,7 +226,7 @@ def _encode(
     settings: TextSettings,
     tokenizer: TextTokenizer,
     pool: WorkerPool,
-    advance: Callable[..., None],
+    advance: Advance,
 ) -> Iterator[EncodedLines]:
     """Read a file again and yield the ids of its lines, without those that are skipped."""
     path = file.path

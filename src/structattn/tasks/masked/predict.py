@@ -1,12 +1,13 @@
 """Pseudo-log-probabilities and explanations of texts under masked language models."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from structattn.settings.transformer import reads_bos
+from structattn.support.progress import Advance, show_nothing
 from structattn.support.shapes import Float
 from structattn.support.special_tokens import BOS, EOS, PAD
 from structattn.tasks.language_modeling.predict import TextExplainer
@@ -27,11 +28,7 @@ class MaskedTextScorer:
     batch_size: int = 64
 
     def __call__(
-        self,
-        texts: Sequence[str],
-        first: int = 1,
-        path: Path = TEXTS,
-        advance: Callable[[int], object] = lambda count: None,
+        self, texts: Sequence[str], first: int = 1, path: Path = TEXTS, advance: Advance = show_nothing
     ) -> list[Score]:
         """Return the score of each text; see ``CausalTextScorer``. Cost: a pass over a text for each of its tokens."""
         scores = []

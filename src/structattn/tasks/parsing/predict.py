@@ -4,7 +4,7 @@ Where symbols of trees are tokens, the beam search is constrained to trees over 
 if that is switched off, malformed outputs are repaired.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from structattn.settings.evaluation import EvaluationSettings
 from structattn.support.errors import UsageError
+from structattn.support.progress import Advance, show_nothing
 from structattn.support.shapes import Bool, Int
 from structattn.support.special_tokens import CLASS_OFFSET, EOS, EOS_CLASS, FIRST_SYMBOL, class_of
 from structattn.tasks.loaded import TEXTS, LoadedRun, Prediction, Predictor
@@ -186,7 +187,7 @@ class Parser:
     def __call__(
         self,
         sentences: Sequence[Sequence[str]],
-        advance: Callable[[int], object] = lambda count: None,
+        advance: Advance = show_nothing,
         first: int = 1,
         path: Path = SOURCE_LINES,
     ) -> list[Parse | None]:
@@ -233,10 +234,7 @@ def make_predictor(run: LoadedRun, batch_size: int = 64) -> Predictor:
     parser = replace(parser, translator=replace(parser.translator, batch_size=batch_size))
 
     def predict(
-        inputs: Sequence[str],
-        first: int = 1,
-        path: Path = TEXTS,
-        advance: Callable[[int], object] = lambda count: None,
+        inputs: Sequence[str], first: int = 1, path: Path = TEXTS, advance: Advance = show_nothing
     ) -> list[Prediction]:
         parses = parser([treebank_words(line) for line in inputs], advance, first, path)
         return [

@@ -1,6 +1,6 @@
 """Answers of models that recognize a language, and their explanations."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -10,6 +10,7 @@ import torch
 from torch.nn import functional as F
 
 from structattn.decoding import map_in_batches
+from structattn.support.progress import Advance, show_nothing
 from structattn.support.shapes import Float
 from structattn.tasks.language_modeling.predict import TextExplainer, device_of
 from structattn.tasks.loaded import TEXTS, LoadedRun, Prediction, cannot, require_positions
@@ -32,11 +33,7 @@ class RecognitionPredictor:
     batch_size: int = 64
 
     def __call__(
-        self,
-        inputs: Sequence[str],
-        first: int = 1,
-        path: Path = TEXTS,
-        advance: Callable[[int], object] = lambda count: None,
+        self, inputs: Sequence[str], first: int = 1, path: Path = TEXTS, advance: Advance = show_nothing
     ) -> list[Prediction]:
         """Return the answer to each input with its log-probability; see ``Predictor``."""
         tokenizer, rows = self.run.prepared.tokenizer, []

@@ -1,6 +1,6 @@
 """Answers of models of transductions, and their explanations."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
@@ -14,6 +14,7 @@ from structattn.decoding import greedy_search, start_continuation
 from structattn.models.protocols import CausalModel
 from structattn.settings.embeddings import max_positions
 from structattn.support.errors import DataError
+from structattn.support.progress import Advance, show_nothing
 from structattn.support.special_tokens import EOS, FIRST_SYMBOL, PAD, id_of
 from structattn.tasks.language_modeling.predict import TextExplainer, device_of
 from structattn.tasks.loaded import TARGETS, TEXTS, LoadedRun, Prediction, require_positions
@@ -43,11 +44,7 @@ class TransductionPredictor:
     batch_size: int = 64
 
     def __call__(
-        self,
-        inputs: Sequence[str],
-        first: int = 1,
-        path: Path = TEXTS,
-        advance: Callable[[int], object] = lambda count: None,
+        self, inputs: Sequence[str], first: int = 1, path: Path = TEXTS, advance: Advance = show_nothing
     ) -> list[Prediction]:
         """Return the answer to each input; see ``Predictor``."""
         rows = [self._encode(line, path, number) for number, line in enumerate(inputs, start=first)]

@@ -21,7 +21,7 @@ from structattn.models import EncoderDecoder, LanguageModel, MaskedLanguageModel
 from structattn.models.mode import evaluating
 from structattn.settings.embeddings import max_positions
 from structattn.support.errors import DataError, UsageError
-from structattn.support.progress import progress
+from structattn.support.progress import Advance, progress, show_nothing
 from structattn.support.seeds import derived_seed
 from structattn.support.shapes import Float64
 from structattn.support.special_tokens import BOS
@@ -158,10 +158,7 @@ def make_predictor(run: LoadedRun, batch_size: int = 64) -> Predictor:
     task = TRANSFORMATIONS[run.prepared.header.extra["transformation"]]
 
     def predict(
-        inputs: Sequence[str],
-        first: int = 1,
-        path: Path = TEXTS,
-        advance: Callable[[int], object] = lambda count: None,
+        inputs: Sequence[str], first: int = 1, path: Path = TEXTS, advance: Advance = show_nothing
     ) -> list[Prediction]:
         for number, line in enumerate(inputs, start=first):
             if line.split() and line.split()[-1] not in (task.copy_word, task.change_word):
@@ -192,7 +189,7 @@ def _continuing(run: LoadedRun, batch_size: int) -> _Answer:
 def _translating(run: LoadedRun, batch_size: int) -> _Answer:
     translator = replace(make_translator([run]), batch_size=batch_size)
 
-    def answer(inputs: Sequence[str], first: int, path: Path, advance: Callable[[int], object]) -> list[Prediction]:
+    def answer(inputs: Sequence[str], first: int, path: Path, advance: Advance) -> list[Prediction]:
         translations = translator(inputs, 1, advance, first, paths=(path, path))
         return [Prediction(best[0].text, best[0].log_probability) if best else Prediction("") for best in translations]
 

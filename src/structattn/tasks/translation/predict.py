@@ -38,6 +38,7 @@ from structattn.decoding.sampling import SeededSampling
 from structattn.models import EncoderDecoder
 from structattn.support.devices import Precision, autocast
 from structattn.support.errors import DataError
+from structattn.support.progress import Advance, show_nothing
 from structattn.support.special_tokens import EOS, UNK
 from structattn.tasks.translation.attended import Alignment, EncodedSources, attended_positions, word_alignment
 from structattn.tasks.translation.constraints import Constraint
@@ -148,7 +149,7 @@ class Translator:
         self,
         lines: Sequence[str],
         n_best: int = 1,
-        advance: Callable[[int], object] = lambda count: None,
+        advance: Advance = show_nothing,
         first: int = 1,
         prefixes: Sequence[str] | None = None,
         paths: tuple[Path, Path] = (SOURCE_LINES, PREFIXES),

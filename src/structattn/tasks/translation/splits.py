@@ -1,13 +1,14 @@
 """A split of parallel text during preparation; it is read twice, with the same result."""
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
 from structattn.support.errors import DataError
 from structattn.support.processes import WorkerPool
+from structattn.support.progress import Advance
 from structattn.support.special_tokens import UNK
 from structattn.tasks.translation.filters import Pair, PairCounts, SelectionRules, filter_pairs, sample_pairs
 from structattn.tasks.translation.reading import PairFiles
@@ -59,7 +60,7 @@ class Split:
         symbol_counts: tuple[SymbolCounts, SymbolCounts] | None,
         notices: Notices,
         pool: WorkerPool,
-        advance: Callable[..., None],
+        advance: Advance,
     ) -> None:
         """Check and count every pair, and the symbols of each side if ``symbol_counts`` are given.
 
@@ -85,11 +86,7 @@ class Split:
             notices.add(f"{self.files.shown}: {dropped}: {self.counts.describe_dropped()}")
 
     def encode(
-        self,
-        sides: ParallelSides,
-        rare: Sequence[RareWordCollector] | None,
-        pool: WorkerPool,
-        advance: Callable[..., None],
+        self, sides: ParallelSides, rare: Sequence[RareWordCollector] | None, pool: WorkerPool, advance: Advance
     ) -> Iterator[EncodedPairs]:
         """Read the split again and encode it."""
         tokenizers = sides.source.tokenizer, sides.target.tokenizer

@@ -14,6 +14,7 @@ from structattn.models import EncoderDecoder
 from structattn.settings.evaluation import EvaluationSettings
 from structattn.support.devices import Precision, require_precision
 from structattn.support.errors import UsageError
+from structattn.support.progress import Advance, show_nothing
 from structattn.support.special_tokens import EOS
 from structattn.tasks.loaded import LoadedRun, require_counts
 from structattn.tasks.scores import Score, score_of
@@ -60,7 +61,7 @@ class PairScorer:
         pairs: Sequence[tuple[str, str]],
         first: int = 1,
         paths: tuple[Path, Path] = (SOURCES, TRANSLATIONS),
-        advance: Callable[[int], object] = lambda count: None,
+        advance: Advance = show_nothing,
     ) -> list[Score]:
         """Encode and score pairs of a source line and its translation.
 
@@ -85,9 +86,7 @@ class PairScorer:
         self._encoder.warn_of_unknown("target", targets, [each.target for each in encoded], paths[1], first)
         return self(encoded, advance)
 
-    def __call__(
-        self, pairs: Sequence[EncodedPair], advance: Callable[[int], object] = lambda count: None
-    ) -> list[Score]:
+    def __call__(self, pairs: Sequence[EncodedPair], advance: Advance = show_nothing) -> list[Score]:
         """Return the score of each pair; ``advance`` is called with the number of pairs that have been scored since."""
         symbols = self.sides.target.vocabulary.symbols
 
