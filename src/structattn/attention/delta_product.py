@@ -13,7 +13,8 @@ from structattn.attention.projections import Projection
 from structattn.attention.protocols import Explanation
 from structattn.operators import delta_product, delta_product_step
 from structattn.operators.common.checks import computing_precision, head_size, mask_padding, without_autocast
-from structattn.support.shapes import Float, Int, Lengths
+from structattn.operators.common.states import Selectable
+from structattn.support.shapes import Float, Lengths
 
 _EPSILON = 1e-6  # added to the squared norms of queries and keys
 _NORM_EPSILON = 1e-5  # added to the mean squares of readings
@@ -22,15 +23,11 @@ _MOST_RATE = 16  # initial e^A, uniform from 0
 
 
 @dataclass(frozen=True)
-class DeltaProductState:
+class DeltaProductState(Selectable):
     """The matrices of all heads, and the inputs of the convolution that later tokens still see."""
 
     matrices: Float[Tensor, "batch heads key value"]
     recent: Float[Tensor, "batch before channels"]
-
-    def select(self, indices: Int[Tensor, " chosen"]) -> "DeltaProductState":
-        """Return the states of some members of the batch, in the given order."""
-        return DeltaProductState(self.matrices.index_select(0, indices), self.recent.index_select(0, indices))
 
 
 class DeltaProductAttention(nn.Module):

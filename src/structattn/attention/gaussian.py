@@ -17,21 +17,18 @@ from structattn.attention.protocols import Explanation
 from structattn.operators import gaussian_attention
 from structattn.operators.common.checks import full_memory_lengths, mask_padding
 from structattn.operators.common.kernels import can_index_rows
+from structattn.operators.common.states import Selectable
 from structattn.operators.gaussian_attention import Gaussians, Kernel
 from structattn.operators.gaussian_attention.cpu import gaussian_attention_indexed
-from structattn.support.shapes import Float, Int, Lengths
+from structattn.support.shapes import Float, Lengths
 
 
 @dataclass(frozen=True)
-class GaussianState:
+class GaussianState(Selectable):
     """The last few values of the hard-coded heads, and all keys and values of the learned heads, if any."""
 
     recent: KeyValueCache
     learned: KeyValueCache | None
-
-    def select(self, indices: Int[Tensor, " chosen"]) -> "GaussianState":
-        """Return the states of some members of the batch, in the given order."""
-        return GaussianState(self.recent.select(indices), self.learned and self.learned.select(indices))
 
 
 class GaussianAttention(nn.Module):
@@ -126,16 +123,12 @@ class GaussianAttention(nn.Module):
 
 
 @dataclass(frozen=True)
-class CrossGaussianState:
+class CrossGaussianState(Selectable):
     """The values of the hard-coded heads, keys and values of the learned heads, if any, and the number of steps."""
 
     hard: CrossAttentionCache
     learned: CrossAttentionCache | None
     steps: int
-
-    def select(self, indices: Int[Tensor, " chosen"]) -> "CrossGaussianState":
-        """Return the states of some members of the batch, in the given order."""
-        return CrossGaussianState(self.hard.select(indices), self.learned and self.learned.select(indices), self.steps)
 
 
 class CrossGaussianAttention(nn.Module):

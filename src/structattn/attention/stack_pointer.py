@@ -12,18 +12,15 @@ from structattn.attention.protocols import Explanation
 from structattn.attention.several_stacks import explain_stacks, fold, fold_lengths, unfold
 from structattn.operators import SuperpositionAction, stack_pointer, stack_pointer_step, stack_pointer_weights
 from structattn.operators.common.checks import head_size, mask_padding
-from structattn.support.shapes import Bool, Float, Int, Lengths
+from structattn.operators.common.states import Selectable
+from structattn.support.shapes import Bool, Float, Lengths
 
 
 @dataclass(frozen=True)
-class StackPointerState:
+class StackPointerState(Selectable):
     """The readings after 0, 1, 2, .. further pops: one row per step so far, and one for the empty stack."""
 
     stack: Float[Tensor, "batch rows d_model"]
-
-    def select(self, indices: Int[Tensor, " chosen"]) -> "StackPointerState":
-        """Return the states of some members of the batch, in the given order."""
-        return StackPointerState(self.stack.index_select(0, indices))
 
 
 class StackPointerAttention(nn.Module):

@@ -13,24 +13,21 @@ from structattn.attention.several_stacks import fold, fold_lengths
 from structattn.operators import SuperpositionAction
 from structattn.operators.common.checks import computing_precision, head_size, mask_padding, without_autocast
 from structattn.operators.common.stack_contents import StackContents
+from structattn.operators.common.states import Selectable
 from structattn.operators.superposition_stack import superposition_step
 from structattn.operators.superposition_stack.reference import superposition_stack_contents
 from structattn.support.errors import UsageError
-from structattn.support.shapes import Bool, Float, Int, Lengths
+from structattn.support.shapes import Bool, Float, Lengths
 
 Form = Literal["released", "paper"]
 _NULL_DEVIATION = 0.01
 
 
 @dataclass(frozen=True)
-class StackTransState:
+class StackTransState(Selectable):
     """The cells of all stacks, top first; the last number of each is its mask, the probability that it is filled."""
 
     cells: Float[Tensor, "batch stacks depth cell"]
-
-    def select(self, indices: Int[Tensor, " chosen"]) -> "StackTransState":
-        """Return the states of some members of the batch, in the given order."""
-        return StackTransState(self.cells.index_select(0, indices))
 
 
 class StackTransAttention(nn.Module):

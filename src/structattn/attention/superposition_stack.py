@@ -12,19 +12,16 @@ from structattn.attention.protocols import Explanation
 from structattn.attention.several_stacks import explain_stacks, fold, fold_lengths, unfold
 from structattn.operators import SuperpositionAction, superposition_stack, superposition_stack_weights
 from structattn.operators.common.checks import head_size, mask_padding
+from structattn.operators.common.states import Selectable
 from structattn.operators.superposition_stack import superposition_step
-from structattn.support.shapes import Bool, Float, Int, Lengths
+from structattn.support.shapes import Bool, Float, Lengths
 
 
 @dataclass(frozen=True)
-class SuperpositionState:
+class SuperpositionState(Selectable):
     """The stack so far, one row per step, top first; of several stacks, rows of all their vectors."""
 
     stack: Float[Tensor, "batch rows vector"]
-
-    def select(self, indices: Int[Tensor, " chosen"]) -> "SuperpositionState":
-        """Return the states of some members of the batch, in the given order."""
-        return SuperpositionState(self.stack.index_select(0, indices))
 
 
 class SuperpositionStackAttention(nn.Module):

@@ -12,6 +12,7 @@ from structattn.decoding.batches import MaxLengths, check_max_lengths, check_pre
 from structattn.decoding.beam_presets import BeamSearch, LengthPenalty, length_penalized
 from structattn.decoding.continuations import forced_classes, top_continuations
 from structattn.decoding.stepper import DecoderState, DecodingStart, Hypothesis, Stepper
+from structattn.operators.common.states import Selectable
 from structattn.support.shapes import Bool, Float, Int
 from structattn.support.special_tokens import CLASS_OFFSET, EOS_CLASS, PAD
 
@@ -21,7 +22,7 @@ batch, and the number of classes."""
 
 
 @dataclass(frozen=True)
-class Hypotheses:
+class Hypotheses(Selectable):
     """Hypotheses of equal length, the same number for each sentence, best first; log p = -inf marks an empty slot.
 
     Args:
@@ -42,10 +43,6 @@ class Hypotheses:
         zeros = torch.zeros(len(start.tokens), 1, dtype=torch.float32, device=start.tokens.device)
         return Hypotheses(zeros, start.tokens[:, None, None], zeros.long(), zeros.bool())
 
-    def select(self, sentences: Int[Tensor, " selected"]) -> "Hypotheses":
-        """Return the hypotheses of some sentences."""
-        return Hypotheses(*(x[sentences] for x in (self.log_probs, self.tokens, self.parents, self.finished)))
-
     def best(self, allowed: Bool[Tensor, "batch beam"], k: int) -> "Hypotheses":
         """Return the k best allowed hypotheses; fewer where no sentence has k, but at least one slot."""
         log_probs, order = self.log_probs.masked_fill(~allowed, -math.inf).sort(dim=1, descending=True, stable=True)
@@ -57,7 +54,7 @@ class Hypotheses:
 
 
 @dataclass(frozen=True)
-class FinishedHypotheses:
+class FinishedHypotheses(Selectable):
     """Up to ``beam_size`` finished hypotheses of each sentence, best first; a score of -inf marks an empty slot.
 
     Args:
@@ -76,10 +73,6 @@ class FinishedHypotheses:
         minus_inf = torch.full((batch_size, beam_size), -math.inf, dtype=torch.float32, device=device)
         tokens = torch.zeros(batch_size, beam_size, 0, dtype=torch.int64, device=device)
         return FinishedHypotheses(minus_inf, minus_inf, tokens)
-
-    def select(self, sentences: Int[Tensor, " selected"]) -> "FinishedHypotheses":
-        """Return the finished hypotheses of some sentences."""
-        return FinishedHypotheses(self.scores[sentences], self.log_probs[sentences], self.tokens[sentences])
 
     def merge(self, candidates: Hypotheses, scores: Float[Tensor, "batch candidates"]) -> "FinishedHypotheses":
         """Return the best of these and of the candidates, these first among equals; a score of -inf excludes."""
@@ -122,7 +115,7 @@ def _sorted(
 
 
 @dataclass(frozen=True)
-class Sentences:
+class Sentences(Selectable):
     """What the search for each sentence is given.
 
     Args:
@@ -134,10 +127,6 @@ class Sentences:
     indices: Int[Tensor, " open"]
     limits: Int[Tensor, " open"]
     forced: Int[Tensor, "open prefix"]
-
-    def select(self, rows: Int[Tensor, " selected"]) -> "Sentences":
-        """Return some of the sentences."""
-        return Sentences(self.indices[rows], self.limits[rows], self.forced[rows])
 
 
 @dataclass(frozen=True)

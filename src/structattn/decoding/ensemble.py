@@ -9,6 +9,7 @@ from torch import Tensor
 
 from structattn.decoding.continuations import with_log_normalizer
 from structattn.decoding.stepper import DecoderState, DecodingStart, Stepper
+from structattn.operators.common.states import Selectable
 from structattn.support.shapes import Float, Int
 
 
@@ -19,14 +20,10 @@ class _Member(Stepper, Protocol):
 
 
 @dataclass(frozen=True)
-class EnsembleState:
+class EnsembleState(Selectable):
     """The states of all models."""
 
     members: tuple[DecoderState, ...]
-
-    def select(self, indices: Int[Tensor, " selected"]) -> "EnsembleState":
-        """Return the states of some members of the batch, in a new order."""
-        return EnsembleState(tuple(state.select(indices) for state in self.members))
 
 
 class Ensemble:

@@ -18,7 +18,8 @@ from structattn.attention import (
 from structattn.attention.protocols import Sublayer
 from structattn.models.two_stream import FeedForwardFirst, layer_norm
 from structattn.operators.common.dropout import checked_rate, dropout
-from structattn.support.shapes import Float, Int, Lengths
+from structattn.operators.common.states import Selectable
+from structattn.support.shapes import Float, Lengths
 
 HiddenStates = Float[Tensor, "*batch d_model"] | Streams
 Memory = Float[Tensor, "memory source d_model"] | Streams
@@ -119,7 +120,7 @@ class FeedForward(nn.Module):
 
 
 @dataclass(frozen=True)
-class BlockState:
+class BlockState(Selectable):
     """Incremental states of the sublayers; None for an absent sublayer.
 
     Args:
@@ -131,11 +132,6 @@ class BlockState:
     attention: Any
     cross: Any
     stack: Any
-
-    def select(self, indices: Int[Tensor, " chosen"]) -> "BlockState":
-        """Return the states of some members of the batch, in the given order."""
-        states = (self.attention, self.cross, self.stack)
-        return BlockState(*(None if state is None else state.select(indices) for state in states))
 
 
 class Block(nn.Module):

@@ -10,19 +10,16 @@ from torch import Tensor, nn
 from structattn.attention import Explanation, Streams
 from structattn.models.block import Block, HiddenStates, Memory
 from structattn.operators.common.checks import require_lengths
-from structattn.support.shapes import Int, Lengths
+from structattn.operators.common.states import Selectable
+from structattn.support.shapes import Lengths
 
 
 @dataclass(frozen=True)
-class LayersState:
+class LayersState(Selectable):
     """The number of positions so far and the state of each block: an immutable value."""
 
     position: int
     blocks: tuple[Any, ...]
-
-    def select(self, indices: Int[Tensor, " chosen"]) -> "LayersState":
-        """Return the states of some members of the batch, in the given order."""
-        return LayersState(self.position, tuple(state.select(indices) for state in self.blocks))
 
 
 class Layers(nn.Module):

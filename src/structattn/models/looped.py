@@ -10,13 +10,14 @@ from torch import Tensor, nn
 
 from structattn.attention import Explanation
 from structattn.models.layers import Layers, LayersState
+from structattn.operators.common.states import Selectable
 from structattn.support.shapes import Float, Int, Lengths
 
 Apply = Callable[[Any, Tensor, Tensor | None], Tensor]  # Layers, their input, and which positions take the output
 
 
 @dataclass(frozen=True)
-class LoopedState:
+class LoopedState(Selectable):
     """The states of all parts: an immutable value.
 
     Args:
@@ -35,12 +36,6 @@ class LoopedState:
     def position(self) -> int:
         """The number of positions so far."""
         return self.prelude.position
-
-    def select(self, indices: Int[Tensor, " chosen"]) -> "LoopedState":
-        """Return the states of some members of the batch, in the given order."""
-        loops = tuple(state.select(indices) for state in self.loops)
-        parts = self.prelude.select(indices), loops, self.coda.select(indices)
-        return LoopedState(*parts, self.inputs.index_select(0, indices))
 
 
 class LoopedLayers(nn.Module):

@@ -22,6 +22,7 @@ from structattn.attention import Explanation
 from structattn.interop.huggingface.cache import stack_cache_layer
 from structattn.interop.huggingface.stack_blocks import StackSublayer
 from structattn.interop.huggingface.stack_models import add_stack_attention
+from structattn.operators.common.states import Selectable
 from structattn.settings.huggingface import Gpt2Settings, RobertaSettings
 from structattn.support.shapes import Bool, Float, Int, Lengths
 from structattn.support.special_tokens import BOS, CLASS_OFFSET, EOS, PAD
@@ -76,19 +77,11 @@ class HuggingfaceLanguageModel(nn.Module):
 
 
 @dataclass(frozen=True)
-class Gpt2State:
+class Gpt2State(Selectable):
     """The keys and values of each layer, and the history of its stack if it has one: an immutable value."""
 
     position: int
     cache: tuple[Any, ...]
-
-    def select(self, indices: Int[Tensor, " chosen"]) -> "Gpt2State":
-        """Return the states of some members of the batch, in the given order."""
-        chosen = [
-            (keys[indices], values[indices], None if stack is None else stack.select(indices))
-            for keys, values, stack in self.cache
-        ]
-        return Gpt2State(self.position, tuple(chosen))
 
 
 class Gpt2LanguageModel(HuggingfaceLanguageModel):

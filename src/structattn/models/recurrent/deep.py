@@ -10,14 +10,15 @@ from structattn.models.recurrent.recurrence import StackController
 from structattn.operators.common.checks import mask_padding
 from structattn.operators.common.dropout import checked_rate, dropout
 from structattn.operators.common.implementation import Implementation
+from structattn.operators.common.states import Selectable
 from structattn.operators.stack_rnn import Cell, RecurrentStack, gate_factor
 from structattn.operators.stack_rnn.stack_states import StackState, empty_stack
 from structattn.operators.stack_rnn.stacks import next_hidden
-from structattn.support.shapes import Float, Int, Lengths
+from structattn.support.shapes import Float, Lengths
 
 
 @dataclass(frozen=True)
-class DeepState:
+class DeepState(Selectable):
     """State of the network after some steps: an immutable value, through which gradients flow.
 
     Args:
@@ -38,13 +39,6 @@ class DeepState:
         if self.stack is None or not self.joined:
             return self.hiddens[-1]
         return torch.cat([self.hiddens[-1], self.stack.reading()], -1)
-
-    def select(self, indices: Int[Tensor, " chosen"]) -> "DeepState":
-        """Select and reorder members of the batch, with repetition."""
-        hiddens, memories = (
-            tuple(each.index_select(0, indices) for each in of) for of in (self.hiddens, self.memories)
-        )
-        return DeepState(hiddens, memories, None if self.stack is None else self.stack.select(indices), self.joined)
 
 
 class DeepRecurrence(StackController):

@@ -23,6 +23,7 @@ from structattn.operators import (
 from structattn.operators.common.checks import mask_padding, require_lengths
 from structattn.operators.common.implementation import Implementation
 from structattn.operators.common.stack_contents import StackContents
+from structattn.operators.common.states import Selectable
 from structattn.operators.nondeterministic_stack.contents import nondeterministic_stack_contents
 from structattn.operators.stratified_stack.reference import stratified_stack_contents
 from structattn.operators.superposition_stack import superposition_step
@@ -88,15 +89,11 @@ def _superposition_weights(actions: Tensor, lengths: Tensor | None, depth: int |
 
 
 @dataclass(frozen=True)
-class RecurrentLanguageModelState:
+class RecurrentLanguageModelState(Selectable):
     """The network's state, and whether the first token was processed: an immutable value."""
 
     network: StackRnnState | DeepState
     started: bool = False
-
-    def select(self, indices: Int[Tensor, " chosen"]) -> "RecurrentLanguageModelState":
-        """Return the states of some members of the batch, in the given order."""
-        return RecurrentLanguageModelState(self.network.select(indices), self.started)
 
 
 class RecurrentLanguageModel(nn.Module):

@@ -16,13 +16,14 @@ from torch.nn import functional as F
 
 from structattn.operators.common.checks import inside
 from structattn.operators.common.implementation import Implementation
+from structattn.operators.common.states import Selectable
 from structattn.operators.stack_rnn.stack_states import StackState, empty_stack
 from structattn.operators.stack_rnn.stacks import Cell, RecurrentStack, next_hidden
 from structattn.support.shapes import Float, Int
 
 
 @dataclass(frozen=True)
-class StackRnnState:
+class StackRnnState(Selectable):
     """State of the network after some steps: an immutable value, through which gradients flow.
 
     Args:
@@ -34,11 +35,6 @@ class StackRnnState:
     hidden: Float[Tensor, "batch units"]
     memory: Float[Tensor, "batch units"]
     stack: StackState | None
-
-    def select(self, indices: Int[Tensor, " chosen"]) -> "StackRnnState":
-        """Select and reorder members of the batch, with repetition."""
-        stack = None if self.stack is None else self.stack.select(indices)
-        return StackRnnState(self.hidden.index_select(0, indices), self.memory.index_select(0, indices), stack)
 
 
 def initial_state(

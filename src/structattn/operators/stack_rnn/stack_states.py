@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from structattn.operators.common.implementation import Implementation
+from structattn.operators.common.states import Selectable
 from structattn.operators.nondeterministic_stack import (
     NondeterministicStackState,
     nondeterministic_stack_initial_state,
@@ -36,7 +37,7 @@ class StackState(Protocol):
 
 
 @dataclass(frozen=True)
-class SuperpositionRows:
+class SuperpositionRows(Selectable):
     """A superposition stack: one row for each step so far, the top first, and at most ``depth`` rows."""
 
     rows: Float[Tensor, "batch rows vector"]
@@ -51,13 +52,9 @@ class SuperpositionRows:
         rows = superposition_step(self.rows, torch.softmax(actions, -1), value, self.depth)
         return SuperpositionRows(rows, self.depth)
 
-    def select(self, indices: Tensor) -> "SuperpositionRows":
-        """Select members of the batch."""
-        return SuperpositionRows(self.rows.index_select(0, indices), self.depth)
-
 
 @dataclass(frozen=True)
-class StratifiedItems:
+class StratifiedItems(Selectable):
     """A stratified stack: strengths and vectors of all steps so far, the top last."""
 
     strengths: Float[Tensor, "batch items"]
@@ -72,13 +69,9 @@ class StratifiedItems:
         strengths = stratified_step(self.strengths, torch.sigmoid(actions))
         return StratifiedItems(strengths, torch.cat([self.values, value[:, None]], 1))
 
-    def select(self, indices: Tensor) -> "StratifiedItems":
-        """Select members of the batch."""
-        return StratifiedItems(self.strengths.index_select(0, indices), self.values.index_select(0, indices))
-
 
 @dataclass(frozen=True)
-class NondeterministicRuns:
+class NondeterministicRuns(Selectable):
     """A nondeterministic stack, with the layout of actions of ``RecurrentStack``."""
 
     stack: RecurrentStack
@@ -93,10 +86,6 @@ class NondeterministicRuns:
         """Take one step. Cost: O(t^2 Q^3 S)."""
         _, state = nondeterministic_stack_step(*self.stack.transitions(actions), value, self.state)
         return replace(self, state=state)
-
-    def select(self, indices: Tensor) -> "NondeterministicRuns":
-        """Select members of the batch."""
-        return replace(self, state=self.state.select(indices))
 
 
 def empty_stack(
