@@ -23,7 +23,6 @@ from structattn.extraction.agreement import Modelled, agreement_on_strings, fitt
 from structattn.extraction.comparison import Comparison
 from structattn.extraction.configurations import Simulator
 from structattn.extraction.files import write_extraction
-from structattn.extraction.next_symbols import Reader, Recognizer, contains
 from structattn.extraction.observations import observe
 from structattn.extraction.pipeline import Extraction, ExtractionSettings, extract, true_grammar
 from structattn.extraction.reading import validation_strings
@@ -35,6 +34,7 @@ from structattn.loading.trained_run import TrainedRun
 from structattn.metrics.statistics import wilson_interval
 from structattn.tasks.formal_languages.context_free import ContextFreeLanguage
 from structattn.tasks.formal_languages.grammar import Grammar
+from structattn.tasks.formal_languages.next_symbols import Reader, Recognizer, contains
 
 LEARNED = 0.02
 STRINGS = {"demo": 60, "published": 60, "restart": 60}  # of 80 symbols

@@ -18,7 +18,6 @@ from structattn.extraction.configurations import Simulator
 from structattn.extraction.drawing import automaton_svg
 from structattn.extraction.letters import find_letters
 from structattn.extraction.minimization import minimized
-from structattn.extraction.next_symbols import END, Recognizer, contains, following
 from structattn.extraction.stacks import (
     Allowed,
     NondeterministicReader,
@@ -35,6 +34,7 @@ from structattn.settings.run import resolve_settings
 from structattn.support.errors import UsageError
 from structattn.tasks.formal_languages.grammar import Grammar, normalized, rule
 from structattn.tasks.formal_languages.language_files.language_file import read_language_file
+from structattn.tasks.formal_languages.next_symbols import END, Recognizer, contains, following
 from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
 from structattn.tasks.formal_languages.registry import GRAMMARS
 from structattn.training.run_training import train

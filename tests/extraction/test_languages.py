@@ -11,12 +11,12 @@ from structattn.extraction.automaton import Configuration, PushdownAutomaton, St
 from structattn.extraction.comparison import compare, prefix_pairs
 from structattn.extraction.configurations import Simulator
 from structattn.extraction.minimization import minimized, simplified
-from structattn.extraction.next_symbols import END, Recognizer, contains, following
-from structattn.extraction.to_grammar import EmptyLanguageError, grammar_of
+from structattn.extraction.to_grammar import grammar_of
 from structattn.tasks.formal_languages.context_free import ContextFreeLanguage
-from structattn.tasks.formal_languages.grammar import Grammar, Rule, normalized, rule
+from structattn.tasks.formal_languages.grammar import EmptyLanguageError, Grammar, Rule, normalized, rule
 from structattn.tasks.formal_languages.language_files.grammar_file import grammar_text
 from structattn.tasks.formal_languages.language_files.language_file import read_language_file
+from structattn.tasks.formal_languages.next_symbols import END, Recognizer, contains, following
 from structattn.tasks.formal_languages.registry import GRAMMARS
 
 REVERSAL = PushdownAutomaton(

@@ -13,7 +13,6 @@ from structattn.extraction.configurations import Simulator
 from structattn.extraction.learned import learned_automata
 from structattn.extraction.letters import find_letters
 from structattn.extraction.minimization import minimized
-from structattn.extraction.next_symbols import END, Recognizer, contains
 from structattn.extraction.observations import observe
 from structattn.extraction.reading import Subject, sampled_strings, validation_strings
 from structattn.extraction.stacks import Observation, Step, SuperpositionReader, stack_reader
@@ -22,6 +21,7 @@ from structattn.extraction.visibly_pushdown import Letter, NotVisiblyPushdownErr
 from structattn.loading.runs import open_run
 from structattn.settings.run import resolve_settings
 from structattn.tasks.formal_languages.grammar import Grammar, normalized, rule
+from structattn.tasks.formal_languages.next_symbols import END, Recognizer, contains
 from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
 from structattn.tasks.formal_languages.registry import GRAMMARS
 from structattn.training.run_training import train

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from structattn.extraction.comparison import Comparison, compare
     from structattn.extraction.files import write_extraction
     from structattn.extraction.minimization import minimized
-    from structattn.extraction.next_symbols import Recognizer
     from structattn.extraction.pipeline import Extraction, ExtractionSettings, extract
     from structattn.extraction.to_grammar import grammar_of
+    from structattn.tasks.formal_languages.next_symbols import Recognizer
 
 __all__ = [
     "Comparison",

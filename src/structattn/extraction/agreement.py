@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from structattn.extraction.comparison import PrefixPair
-from structattn.extraction.next_symbols import END, Reader, following
 from structattn.extraction.stacks import Observation
 from structattn.extraction.threshold import best_threshold
 from structattn.metrics.statistics import Proportion, wilson_interval
 from structattn.support.special_tokens import CLASS_OFFSET, EOS_CLASS
+from structattn.tasks.formal_languages.next_symbols import END, Reader, following
 
 Symbols = Sequence[str]
 _Row = tuple[frozenset[str], frozenset[str], frozenset[str] | None]  # model, extracted and true grammar

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from structattn.extraction.next_symbols import END, Reader, ViablePrefix
+from structattn.tasks.formal_languages.next_symbols import END, Reader, ViablePrefix
 
 String = tuple[str, ...]
 

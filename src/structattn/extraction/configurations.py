@@ -9,8 +9,9 @@ from functools import cached_property
 from typing import NamedTuple
 
 from structattn.extraction.automaton import PushdownAutomaton, Start, Transition
-from structattn.extraction.next_symbols import END
-from structattn.extraction.to_grammar import EmptyLanguageError, productive
+from structattn.extraction.to_grammar import productive
+from structattn.tasks.formal_languages.grammar import EmptyLanguageError
+from structattn.tasks.formal_languages.next_symbols import END
 
 
 class Stacks:

@@ -7,8 +7,8 @@ from typing import Literal
 from structattn.extraction.automaton import PushdownAutomaton
 from structattn.extraction.comparison import compare
 from structattn.extraction.configurations import Simulator
-from structattn.extraction.to_grammar import EmptyLanguageError, TooManyRulesError, grammar_of, pruned, unused_name
-from structattn.tasks.formal_languages.grammar import Grammar, Rule
+from structattn.extraction.to_grammar import TooManyRulesError, grammar_of, unused_name
+from structattn.tasks.formal_languages.grammar import EmptyLanguageError, Grammar, Rule, pruned
 
 LENGTH = 8
 MAX_PREFIXES = 1_500

@@ -22,7 +22,6 @@ from structattn.extraction.configurations import Simulator
 from structattn.extraction.learned import learned_automata
 from structattn.extraction.letters import Letters, ambiguous_share
 from structattn.extraction.minimization import Minimal, minimized
-from structattn.extraction.next_symbols import Recognizer, contains
 from structattn.extraction.observations import String, observe
 from structattn.extraction.reading import (
     MIN_COUNT,
@@ -39,13 +38,14 @@ from structattn.extraction.reading import (
 )
 from structattn.extraction.stacks import Observation, stack_reader
 from structattn.extraction.threshold import FALLBACK, Threshold, find_threshold
-from structattn.extraction.to_grammar import EmptyLanguageError, TooManyRulesError
+from structattn.extraction.to_grammar import TooManyRulesError
 from structattn.extraction.transitions import automaton_of
 from structattn.extraction.verdict import MIN_AGREEMENT, Verdict, verdict_of
 from structattn.loading.trained_run import TrainedRun
 from structattn.tasks.formal_languages.context_free import ContextFreeLanguage
-from structattn.tasks.formal_languages.grammar import Grammar
+from structattn.tasks.formal_languages.grammar import EmptyLanguageError, Grammar
 from structattn.tasks.formal_languages.language_files.language_file import prepared_language
+from structattn.tasks.formal_languages.next_symbols import Recognizer, contains
 
 MAX_ROUNDS = 3
 """In which strings that the automaton lacks are read."""

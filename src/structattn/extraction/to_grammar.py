@@ -14,16 +14,12 @@ from fractions import Fraction
 from itertools import product
 
 from structattn.extraction.automaton import PushdownAutomaton, Start, Transition
-from structattn.tasks.formal_languages.grammar import Grammar, Rule, deriving, reachable
+from structattn.tasks.formal_languages.grammar import Grammar, Rule, deriving, pruned
 
 Nonterminal = tuple[int, ...]  # () the start, (p, X) or (p, X, q)
 Right = tuple["str | Nonterminal", ...]
 MAX_RULES = 200_000
 START: Nonterminal = ()
-
-
-class EmptyLanguageError(ValueError):
-    """An automaton accepts no string."""
 
 
 class TooManyRulesError(ValueError):
@@ -117,20 +113,3 @@ def unused_name(name: str, taken: Iterable[str]) -> str:
     while name in taken:
         name += "'"
     return name
-
-
-def pruned(start: str, alphabet: tuple[str, ...], rules: Iterable[Rule]) -> Grammar:
-    """Return the grammar of the rules that derivations of strings use, with alternatives of equal weight.
-
-    Raises:
-        EmptyLanguageError: there is none.
-    """
-    rules = tuple(rules)
-    known = deriving(rules, alphabet) | set(alphabet)
-    kept = reachable(start, (each for each in rules if known.issuperset(each.right)))
-    if not any(each.left == start for each in kept):
-        raise EmptyLanguageError("the automaton accepts no string")
-    sizes: dict[str, int] = {}
-    for each in kept:
-        sizes[each.left] = sizes.get(each.left, 0) + 1
-    return Grammar(start, alphabet, tuple(each._replace(weight=Fraction(1, sizes[each.left])) for each in kept))

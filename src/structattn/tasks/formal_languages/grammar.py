@@ -119,6 +119,27 @@ def deriving(rules: Iterable[Rule], symbols: Iterable[str] = ()) -> set[str]:
     return known.intersection(lefts)
 
 
+class EmptyLanguageError(ValueError):
+    """A grammar derives no string, or an automaton accepts none."""
+
+
+def pruned(start: str, alphabet: tuple[str, ...], rules: Iterable[Rule]) -> Grammar:
+    """Return the grammar of the rules that derivations of strings use, with alternatives of equal weight.
+
+    Raises:
+        EmptyLanguageError: there is none.
+    """
+    rules = tuple(rules)
+    known = deriving(rules, alphabet) | set(alphabet)
+    kept = reachable(start, (each for each in rules if known.issuperset(each.right)))
+    if not any(each.left == start for each in kept):
+        raise EmptyLanguageError("the automaton accepts no string")
+    sizes: dict[str, int] = {}
+    for each in kept:
+        sizes[each.left] = sizes.get(each.left, 0) + 1
+    return Grammar(start, alphabet, tuple(each._replace(weight=Fraction(1, sizes[each.left])) for each in kept))
+
+
 def children_alone(grammar: Grammar) -> dict[str, set[str]]:
     """Return, for each nonterminal, those that a rule derives from it alone, all other symbols being empty.
 

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from structattn.support.errors import UsageError
 from structattn.tasks.formal_languages.context_free import ContextFreeLanguage
 from structattn.tasks.formal_languages.copying import CopyingLanguage
+from structattn.tasks.formal_languages.grammar import Grammar
+from structattn.tasks.formal_languages.next_symbols import END, Recognizer, following
 from structattn.tasks.formal_languages.registry import Language
 from structattn.tasks.formal_languages.stack_language import CLOSE, MAX_DEPTH, OPEN, StackLanguage
-from structattn.tasks.recognition.earley import PrefixParser
 from structattn.tasks.recognition.language import NextSymbols, Shape, String, uniform_lengths
 
 
@@ -52,6 +53,29 @@ def _template(language: CopyingLanguage, size: int) -> _Template:
     zeros, ones, *rest = language.build(words, size)
     letters = sum((row == ones).astype(np.int64) << digit for digit, row in enumerate(rest)) * (zeros != ones)
     return _Template([*zip(zeros.tolist(), ones.tolist(), strict=True)], np.asarray(letters).tolist())
+
+
+@dataclass(frozen=True)
+class GrammarPrefixes:
+    """The symbols that may follow each prefix of strings of a grammar, ambiguous or not."""
+
+    grammar: Grammar
+
+    def next_symbols(self, string: String) -> NextSymbols:
+        """Return a set for each prefix of a member.
+
+        Cost: O(T^3) for a string of length T, O(T^2) for an unambiguous grammar.
+
+        Raises:
+            ValueError: the string is no prefix of a member.
+        """
+        alphabet = self.grammar.alphabet
+        recognizer = Recognizer(self.grammar)  # a new one for each string, as it keeps all prefixes that it has read
+        found = following(recognizer, [alphabet[symbol] for symbol in string])
+        if len(found) <= len(string):
+            raise ValueError(f"position {len(found) - 1}: the string is no prefix of a member")
+        index_of = {symbol: index for index, symbol in enumerate((*alphabet, END))}
+        return [frozenset(index_of[symbol] for symbol in each) for each in found]
 
 
 @dataclass(frozen=True)
@@ -173,10 +197,10 @@ class AdaptedLanguage:
         return log_conditionals
 
     @cached_property
-    def _prefixes(self) -> PrefixParser | CopyPrefixes | StackPrefixes:
+    def _prefixes(self) -> GrammarPrefixes | CopyPrefixes | StackPrefixes:
         match self.language:
             case ContextFreeLanguage():
-                return PrefixParser(self.language.grammar)
+                return GrammarPrefixes(self.language.grammar)
             case CopyingLanguage():
                 return CopyPrefixes(self.language)
             case StackLanguage():

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Protocol
 
-from structattn.extraction.to_grammar import pruned
-from structattn.tasks.formal_languages.grammar import Grammar, deriving
+from structattn.tasks.formal_languages.grammar import Grammar, deriving, pruned
 
 END = ""
 """The end of a string, among the symbols that can follow."""
