@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from structattn.extraction.files import KIND
-from structattn.report.page import MISSING, Markup, joined, stacked_table, tag
+from structattn.report.page import MISSING, Markup, joined, number_cell, stacked_table, tag
 from structattn.report.runs import Run
 from structattn.report.style import LineStyle
 from structattn.report.tables import swatch
@@ -48,8 +48,7 @@ def _cells(content: Mapping[str, Any]) -> list[Markup]:
         controls = {each[side] for each in automaton["transitions"] for side in ("source", "target")}
         sizes = [str(len(controls)), str(len(automaton["transitions"]))]
     verdict = tag("td", f"{content['verdict']}: {'; '.join(content['reasons'])}", style="white-space:normal")
-    numbers = [*sizes, f"{content['causal_check']['difference']:+.4f}"]
-    return [verdict, *(tag("td", each, class_="number") for each in numbers)]
+    return [verdict, *map(number_cell, (*sizes, f"{content['causal_check']['difference']:+.4f}"))]
 
 
 def _grammar(run: Run, content: Mapping[str, Any]) -> Markup:

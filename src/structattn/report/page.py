@@ -28,6 +28,11 @@ def tag(name: str, *children: str, **attributes: str) -> Markup:
     return Markup(f"<{name}{given}>{joined(*children)}</{name}>")
 
 
+def number_cell(text: str) -> Markup:
+    """Return a table cell of a number."""
+    return tag("td", text, class_="number")
+
+
 def table(head: list[Markup], rows: list[list[Markup]], **attributes: str) -> Markup:
     """Return a table of cells; ``head`` is a list of complete rows. On a narrow page it scrolls."""
     body = [tag("tr", *row) for row in rows]

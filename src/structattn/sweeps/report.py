@@ -13,6 +13,7 @@ from structattn.report.page import (
     Markup,
     create_report_folder,
     joined,
+    number_cell,
     page_text,
     stacked_table,
     tag,
@@ -144,7 +145,7 @@ def _results(results: SweepResults) -> Markup:
         spread, scores = row.validation, dict(_scores(row))
         statistics = () if halved else (spread.mean, spread.deviation, spread.interval)
         texts = [row.ended, *map(_number, (row.best, *statistics)), *[scores.get(path, MISSING) for path in paths]]
-        written.append([_cell(row.cell), *map(_right, texts)])
+        written.append([_cell(row.cell), *map(number_cell, texts)])
     return stacked_table([*headings, *paths], written)
 
 
@@ -158,7 +159,7 @@ def _added(added: Sequence[AddedRun]) -> Markup:
         scores = dict(_scores(each))
         texts = [", ".join(each.cell.values()), str(each.seed), f"{each.parameters:,}"]
         texts += [scores.get(path, MISSING) for path in paths]
-        written.append([tag("th", each.name, scope="row"), *map(_right, texts)])
+        written.append([tag("th", each.name, scope="row"), *map(number_cell, texts)])
     note = "Trained elsewhere, with settings and data of this sweep, and scored by this version."
     return tag(
         "section",
@@ -189,12 +190,12 @@ def _halving(rows: Sequence[TableRow]) -> Markup:
 def _rung(rung: RungStatistics) -> list[Markup]:
     spread = rung.validation
     numbers = (spread.min, spread.mean, spread.deviation, spread.interval)
-    return [_right(text) for text in (str(rung.after), str(spread.count), *map(_number, numbers))]
+    return [number_cell(text) for text in (str(rung.after), str(spread.count), *map(_number, numbers))]
 
 
 def _training(trial: TrialTraining) -> list[Markup]:
     end = "stopped" if trial.stopped else "ended"
-    return [_right(text) for text in (str(trial.restart), str(trial.trained), end, _number(trial.score))]
+    return [number_cell(text) for text in (str(trial.restart), str(trial.trained), end, _number(trial.score))]
 
 
 def _scores(row: TableRow | AddedRun) -> list[tuple[str, str]]:
@@ -220,7 +221,7 @@ def _comparisons(comparisons: Sequence[PublishedComparison]) -> Markup:
             if each.differences:
                 verdict = f"of another configuration ({notes.index('; '.join(each.differences)) + 1})"
             numbers = (f"{each.published:g}{spread}", _number(each.ours), _number(each.interval), str(each.trials))
-            rows.append([_cell(each.cell), *map(_right, (*numbers, verdict))])
+            rows.append([_cell(each.cell), *map(number_cell, (*numbers, verdict))])
         listed = [tag("p", f"({place}) {note}", class_="note") for place, note in enumerate(notes, start=1)]
         parts.append(joined(tag("h3", source), stacked_table(headings, rows), *listed))
     return tag("section", tag("h2", "Published numbers"), *parts) if parts else Markup("")
@@ -234,7 +235,7 @@ def _claims(claims: Sequence[ClaimResult]) -> Markup:
     for each in claims:
         difference, verdict = (MISSING, MISSING) if each.judgement is None else each.judgement.texts
         texts = (", ".join(each.cell.values()), _number(each.ours), _number(each.bound), difference, verdict)
-        rows.append([tag("th", each.description, scope="row"), *map(_right, texts)])
+        rows.append([tag("th", each.description, scope="row"), *map(number_cell, texts)])
     return tag("section", tag("h2", "Claims"), stacked_table(headings, rows))
 
 
@@ -244,10 +245,6 @@ def _cell_heading(cell: Mapping[str, str]) -> str:
 
 def _cell(cell: Mapping[str, str]) -> Markup:
     return tag("th", ", ".join(cell.values()) or "all", scope="row")
-
-
-def _right(text: str) -> Markup:
-    return tag("td", text, class_="number")
 
 
 def _number(value: float | None) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from structattn.report.page import Markup, joined, points, table, tag
+from structattn.report.page import Markup, joined, number_cell, points, table, tag
 from structattn.report.runs import Run
 from structattn.report.style import LineStyle
 from structattn.report.tables import swatch
@@ -35,7 +35,7 @@ def chunking_section(runs: Sequence[tuple[Run, LineStyle]]) -> Markup:
     ]
     rows.append(_row(joined("most frequent chunk tag of each part of speech"), probed[0][2]["baseline"]))
     rows += [
-        [tag("th", f"published: {name}", scope="row"), *[tag("td", points(each), class_="number") for each in scores]]
+        [tag("th", f"published: {name}", scope="row"), *[number_cell(points(each)) for each in scores]]
         for name, scores in _PUBLISHED.items()
     ]
     head = tag("tr", tag("th", "hidden states"), *[tag("th", name, class_="number") for name in _HEADINGS])
@@ -45,4 +45,4 @@ def chunking_section(runs: Sequence[tuple[Run, LineStyle]]) -> Markup:
 def _row(name: Markup, scores: Mapping[str, Any]) -> list[Markup]:
     chunks = scores["overall"]
     values = (scores["accuracy"], chunks["precision"], chunks["recall"], chunks["f1"])
-    return [tag("th", name, scope="row"), *[tag("td", points(100 * each), class_="number") for each in values]]
+    return [tag("th", name, scope="row"), *[number_cell(points(100 * each)) for each in values]]

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from structattn.report.page import Markup, joined, perplexity, stacked_table, tag
+from structattn.report.page import Markup, joined, number_cell, perplexity, stacked_table, tag
 from structattn.report.runs import Run
 from structattn.report.style import LineStyle
 from structattn.report.tables import OF_TWO_RUNS, swatch
@@ -44,8 +44,8 @@ def _section(base: str, split: str, compared: Sequence[tuple[Run, LineStyle, Fou
             f"{comparison['lower']:+.4f} to {comparison['upper']:+.4f}",
             f"{comparison['p']:.3f}",
         )
-        cells = [tag("td", text, class_="number") for text in difference]
-        rows.append([tag("th", swatch(style), run.name, scope="row"), *_numbers(comparison, "second"), *cells])
+        named = tag("th", swatch(style), run.name, scope="row")
+        rows.append([named, *_numbers(comparison, "second"), *map(number_cell, difference)])
     note = _NOTE.format(examples=first["examples"], of_two=OF_TWO_RUNS)
     return joined(tag("h3", f"Against {base} ({split})"), stacked_table(headings, rows), tag("p", note, class_="note"))
 
@@ -53,4 +53,4 @@ def _section(base: str, split: str, compared: Sequence[tuple[Run, LineStyle, Fou
 def _numbers(comparison: Found, which: str) -> list[Markup]:
     value = comparison[which]
     interval = f"{comparison[f'{which}_lower']:.4f} to {comparison[f'{which}_upper']:.4f}"
-    return [tag("td", text, class_="number") for text in (f"{value:.4f}", interval, perplexity(math.exp(value)))]
+    return [*map(number_cell, (f"{value:.4f}", interval, perplexity(math.exp(value))))]

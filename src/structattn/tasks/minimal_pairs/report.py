@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from structattn.report.page import MISSING, Markup, joined, stacked_table, tag
+from structattn.report.page import MISSING, Markup, joined, number_cell, stacked_table, tag
 from structattn.report.runs import Run
 from structattn.report.style import LineStyle
 from structattn.tasks.minimal_pairs.data import BLIMP, FIELDS, PHENOMENA
@@ -145,8 +145,8 @@ def _table_row(row: Row, systems: Sequence[str] = ()) -> list[Markup]:
     published = [f"{row.published[system]:.1f}" if system in row.published else MISSING for system in systems]
     return [
         tag("th", row.name, scope="row"),
-        *[tag("td", tag("div", *_written(accuracy)), class_="number") for accuracy in row.runs],
-        *[tag("td", text, class_="number") for text in published],
+        *[number_cell(tag("div", *_written(accuracy))) for accuracy in row.runs],
+        *map(number_cell, published),
     ]
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from structattn.report.page import Markup, joined, percent, points, table, tag
+from structattn.report.page import Markup, joined, number_cell, percent, points, table, tag
 from structattn.report.runs import Run
 from structattn.report.style import LineStyle
 from structattn.report.tables import swatch
@@ -27,10 +27,10 @@ def parsing_sections(runs: Sequence[tuple[Run, LineStyle]]) -> Markup:
 
 def _section(name: str, scored: Scored) -> Markup:
     rows = [
-        [*_row(joined(swatch(style), run.name), scores["scores"]), _number(percent(scores["malformed"]))]
+        [*_row(joined(swatch(style), run.name), scores["scores"]), number_cell(percent(scores["malformed"]))]
         for run, style, scores in scored
     ]
-    rows += [[*_row(joined(title), scored[0][2][key]), _number("")] for key, title in _BASELINES.items()]
+    rows += [[*_row(joined(title), scored[0][2][key]), number_cell("")] for key, title in _BASELINES.items()]
     head = [tag("th", "trees"), *[tag("th", each, class_="number") for each in (*_HEADINGS, "malformed")]]
     return joined(tag("h3", f"Parsing: {name}"), table([tag("tr", *head)], rows), tag("p", _NOTE, class_="note"))
 
@@ -38,8 +38,4 @@ def _section(name: str, scored: Scored) -> Markup:
 def _row(title: Markup, scores: Mapping[str, Any]) -> list[Markup]:
     labelled = scores["labelled"]
     values = [labelled[key] for key in ("precision", "recall", "f1", "exact")] + [scores["unlabelled"]["f1"]]
-    return [tag("th", title, scope="row"), *[_number(points(100 * value)) for value in values]]
-
-
-def _number(text: str) -> Markup:
-    return tag("td", text, class_="number")
+    return [tag("th", title, scope="row"), *[number_cell(points(100 * value)) for value in values]]

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from structattn.report.page import MISSING, Markup, joined, stacked_table, tag
+from structattn.report.page import MISSING, Markup, joined, number_cell, stacked_table, tag
 from structattn.report.runs import Run
 from structattn.report.style import LineStyle
 
@@ -27,7 +27,7 @@ def syntaxgym_section(runs: Sequence[tuple[Run, LineStyle]]) -> Markup:
     cells = [
         [
             tag("th", f"{suite}: {formula}", scope="row"),
-            *[tag("td", written(of_runs[name]) if name in of_runs else MISSING, class_="number") for name in names],
+            *[number_cell(written(of_runs[name]) if name in of_runs else MISSING) for name in names],
         ]
         for (suite, formula), of_runs in rows.items()
     ]

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.container import ErrorbarContainer
 
 from structattn.report.figure import Plot, figure_element, figure_style, file_name, legend_above, new_figure
-from structattn.report.page import MISSING, Markup, joined, table, tag
+from structattn.report.page import MISSING, Markup, joined, number_cell, table, tag
 from structattn.report.runs import Run
 from structattn.report.style import LINE, LineStyle, first_drawn
 from structattn.report.tables import OF_TWO_RUNS, swatch
@@ -91,7 +91,7 @@ def _whole(compared: Sequence[tuple[Run, LineStyle, Found]], base: str) -> Marku
     for metric, first in compared[0][2]["whole"].items():
         texts = [f"{first['first']:.2f} ± {first['first_interval']:.2f}"]
         texts += [_against(comparison["whole"][metric]) for *_, comparison in compared]
-        rows.append([tag("td", metric), *[tag("td", text, class_="number") for text in texts]])
+        rows.append([tag("td", metric), *map(number_cell, texts)])
     signatures = {each["signature"] for *_, comparison in compared for each in comparison["whole"].values()}
     note = f"95 % intervals; p by paired bootstrap resampling. {OF_TWO_RUNS} {'; '.join(sorted(signatures))}"
     return joined(table([tag("tr", *head)], rows), tag("p", note, class_="note"))
@@ -176,7 +176,7 @@ def _table(compared: Compared, base: str) -> Markup:
         bins = {_range(row): row for *_, of_run in compared for row in _of(of_run, kind)}
         for ends, row in bins.items():
             cells = [tag("td", text) for text in (*kind, _written(ends))]
-            cells += [tag("td", text, class_="number") for text in (str(row["sentences"]), f"{row['base']:.2f}")]
+            cells += map(number_cell, (str(row["sentences"]), f"{row['base']:.2f}"))
             rows.append([*cells, *[_difference(_of(of_run, kind), ends) for *_, of_run in compared]])
     return table([tag("tr", *head)], rows)
 
@@ -186,4 +186,4 @@ def _difference(rows: Bins, ends: tuple[float, float]) -> Markup:
     text = (
         MISSING if of_bin is None else f"{of_bin['difference']:+.2f} ({of_bin['lower']:+.2f} to {of_bin['upper']:+.2f})"
     )
-    return tag("td", text, class_="number")
+    return number_cell(text)

@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 
 from structattn.metrics.translation import import_sacrebleu
 from structattn.report.figure import Plot, figure_element, figure_style, file_name, legend_above, new_figure
-from structattn.report.page import MISSING, Markup, joined, table, tag
+from structattn.report.page import MISSING, Markup, joined, number_cell, table, tag
 from structattn.report.runs import Run
 from structattn.report.style import LINE, LineStyle, first_drawn
 from structattn.report.tables import swatch
@@ -151,7 +151,7 @@ def _table(run: Run, style: LineStyle, heads: Sequence[Head]) -> Markup:
     head_row = tag("tr", tag("th", "layer"), *[tag("th", f"head {n + 1}", class_="number") for n in columns])
     body = [
         [tag("th", f"{_KINDS[kind]}, {layer + 1}: {mechanism}", scope="row")]
-        + [tag("td", _written(cells.get((kind, layer, column))), class_="number") for column in columns]
+        + [number_cell(_written(cells.get((kind, layer, column)))) for column in columns]
         for kind, layer, mechanism in rows
     ]
     summary = tag("summary", swatch(style), f"{run.name}: mean offset (mean absolute offset) of every head")
