@@ -105,6 +105,11 @@ class DeltaProduct(MultiHead):
     )
 
 
+def _require_equal_parts(size: int, num_heads: int) -> None:
+    if size % num_heads:
+        raise ValueError(f"stack_embedding_size {size} is not divisible by num_heads {num_heads}")
+
+
 class Superposition(Settings):
     """Superposition stack attention (DuSell & Chiang 2024, section 5)."""
 
@@ -117,10 +122,7 @@ class Superposition(Settings):
 
     @model_validator(mode="after")
     def _check_num_heads(self) -> Self:
-        if self.stack_embedding_size % self.num_heads:
-            raise ValueError(
-                f"stack_embedding_size {self.stack_embedding_size} is not divisible by num_heads {self.num_heads}"
-            )
+        _require_equal_parts(self.stack_embedding_size, self.num_heads)
         return self
 
 
@@ -214,10 +216,7 @@ class StackTrans(Settings):
 
     @model_validator(mode="after")
     def _check_num_heads(self) -> Self:
-        if self.stack_embedding_size % self.num_heads:
-            raise ValueError(
-                f"stack_embedding_size {self.stack_embedding_size} is not divisible by num_heads {self.num_heads}"
-            )
+        _require_equal_parts(self.stack_embedding_size, self.num_heads)
         return self
 
 

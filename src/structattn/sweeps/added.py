@@ -132,10 +132,6 @@ def _chooses_model(values: Collection[Mapping[str, Any]]) -> bool:
     return "model" in changed and not changed & {"data", "prepare", "task"}
 
 
-def _is_model(path: str) -> bool:
-    return path.partition(".")[0] == "model"
-
-
 def _trial_beside(sweep: SweepSettings, trials: Sequence[Trial], settings: RunSettings, run_dir: Path) -> Trial:
     """Return the first trial that differs from the settings of a run in the model and the sampled values alone.
 
@@ -173,7 +169,7 @@ def _changes(sweep: SweepSettings, expected: RunSettings, given: RunSettings) ->
             fits = value in choice.values
         else:
             fits = isinstance(value, int | float) and choice.low <= value <= choice.high
-        if not fits and not _is_model(path):
+        if not fits and path.partition(".")[0] != "model":
             changes.append(f"{path} is {value!r}, which the sweep does not sample")
     return changes
 

@@ -165,10 +165,6 @@ def analysis_scores(run_dir: Path) -> dict[str, Scores]:
     return analyses
 
 
-def _contrastive(analysis: Mapping[str, Any]) -> Scores:
-    return {kind: proportion["value"] for kind, proportion in analysis["types"].items()}
-
-
 def _chunking(analysis: Mapping[str, Any]) -> Scores:
     by_stream: Scores = {}
     for each in analysis["streams"]:
@@ -205,15 +201,11 @@ def _blimp(analysis: Mapping[str, Any]) -> Scores:
     return {name: accuracy["sentence"]["value"] for name, accuracy in groups.items()}
 
 
-def _extraction(analysis: Mapping[str, Any]) -> Scores:
-    return dict(analysis["scores"])
-
-
 _READERS: dict[str, Callable[[Mapping[str, Any]], Scores]] = {
-    CONTRASTIVE: _contrastive,
+    CONTRASTIVE: lambda analysis: {kind: each["value"] for kind, each in analysis["types"].items()},
     CHUNKING: _chunking,
     PARSING: _parsing,
     NEIGHBOURS: _neighbours,
     BLIMP: _blimp,
-    EXTRACTION: _extraction,
+    EXTRACTION: lambda analysis: dict(analysis["scores"]),
 }

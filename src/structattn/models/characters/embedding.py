@@ -100,7 +100,8 @@ class BidirectionalComposition(nn.Module):
     def forward(self, spellings: Int[Tensor, "words characters"]) -> Float[Tensor, "words d_model"]:
         """Return the embedding of each word."""
         lengths = (spellings != PAD).sum(1)
-        reversed_spellings = spellings.gather(1, (lengths[:, None] - 1 - _positions(spellings)).clamp(min=0))
+        positions = torch.arange(spellings.shape[1], device=spellings.device)
+        reversed_spellings = spellings.gather(1, (lengths[:, None] - 1 - positions).clamp(min=0))
         ends = [
             _last_state(_hidden_states(lstm, self.table(order)), lengths)
             for lstm, order in ((self.forwards, spellings), (self.backwards, reversed_spellings))
@@ -137,10 +138,6 @@ def _lstm(inputs: int, hidden_size: int, num_layers: int = 1) -> nn.LSTM:
 
 def _hidden_states(lstm: nn.LSTM | CoupledLstm, x: Tensor) -> Tensor:
     return (apply_lstm(lstm, x) if isinstance(lstm, nn.LSTM) else lstm(x))[0]
-
-
-def _positions(spellings: Tensor) -> Tensor:
-    return torch.arange(spellings.shape[1], device=spellings.device)
 
 
 def _last_state(

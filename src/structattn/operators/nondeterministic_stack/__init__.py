@@ -217,14 +217,12 @@ def nondeterministic_stack_best_run(
     push, replace, pop = (without_history(x) for x in (push, replace, pop))
     arguments = checked_arguments(push, replace, pop, None, None, lengths, window)
     if chosen_implementation(_NAME, implementation, push.device) == "cpu":
-        actions, states, symbols, log_weight = nondeterministic_stack_best_run_cpu(
-            *arguments[:3], arguments.lengths, window
-        )
+        *run, log_weight = nondeterministic_stack_best_run_cpu(*arguments[:3], arguments.lengths, window)
     elif implementation == "auto" and push.is_cuda:
-        actions, states, symbols, log_weight = best_run_by_spans(arguments.in_range())
+        *run, log_weight = best_run_by_spans(arguments.in_range())
     else:
-        actions, states, symbols, log_weight = reference_best_run(arguments.in_range())
-    return BestRun(*(x.to(push.device) for x in (actions, states, symbols, log_weight.to(push.dtype))))
+        *run, log_weight = reference_best_run(arguments.in_range())
+    return BestRun(*(x.to(push.device) for x in (*run, log_weight.to(push.dtype))))
 
 
 def _readings(

@@ -21,6 +21,7 @@ from structattn.tasks.formal_languages.language_files.language_file import DEFIN
 from structattn.tasks.formal_languages.length_table import FloatArray, IndexArray
 from structattn.tasks.formal_languages.registry import FORMAL_LANGUAGES, Language, formal_language
 from structattn.tasks.formal_languages.summary import SUMMARY, summarize
+from structattn.tasks.loaded import require_counts
 from structattn.text.folders.writing import require_empty_folder, source_entry, write_prepared
 from structattn.text.tokenization.vocabulary import Vocabulary
 
@@ -56,9 +57,8 @@ class FormalLanguageSizes:
     def __post_init__(self) -> None:
         if self.short < 0:
             raise UsageError(f"short is {self.short}; expected at least 0")
-        for name in ("train", "valid", "test_per_length", "group_size"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name} is {getattr(self, name)}; expected at least 1")
+        counts = ("train", "valid", "test_per_length", "group_size")
+        require_counts(**{name: getattr(self, name) for name in counts})
         for name in ("train_lengths", "test_lengths", "short_lengths"):
             low, high = getattr(self, name)
             if not 0 <= low <= high:

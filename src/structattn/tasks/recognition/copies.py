@@ -59,14 +59,6 @@ def marked(name: str, description: str, alphabet: tuple[str, ...], image: Callab
     )
 
 
-def _odds_first(w: String) -> String:
-    return w[::2] + w[1::2]
-
-
-def _sorted(w: String) -> String:
-    return tuple(sorted(w))
-
-
 def _with_ends(string: String, symbols: frozenset[int], end: int, accepts: Callable[[String], bool]) -> NextSymbols:
     """Return the same symbols after each prefix, and the end after those that are members."""
     prefixes = (string[:size] for size in range(len(string) + 1))
@@ -80,10 +72,6 @@ def _reversal(length: int, generator: Generator) -> String:
 
 def _is_reversal(string: String) -> bool:
     return _even(len(string)) and string == string[::-1]
-
-
-def _next_in_reversal(string: String) -> NextSymbols:
-    return _with_ends(string, frozenset({0, 1}), 2, _is_reversal)
 
 
 def _missing_duplicate(length: int, generator: Generator) -> String:
@@ -120,10 +108,6 @@ def _majority(length: int, generator: Generator) -> String:
     return _with_ones(int(generator.integers(length // 2 + 1, length + 1)), length, generator)
 
 
-def _narrow_majority(length: int, generator: Generator) -> String:
-    return _with_ones(length // 2 + 1, length, generator)
-
-
 def _log_majority(string: String) -> float:
     """Return log P: the number of ones is uniform, then their places are."""
     length = len(string)
@@ -134,10 +118,6 @@ def _is_majority(string: String) -> bool:
     return 2 * sum(string) > len(string)
 
 
-def _next_in_majority(string: String) -> NextSymbols:
-    return _with_ends(string, frozenset({0, 1}), 2, _is_majority)
-
-
 COPIES = (
     FlareLanguage(
         "majority",
@@ -146,9 +126,9 @@ COPIES = (
         lambda length: length >= 1,
         _majority,
         _is_majority,
-        _next_in_majority,
+        lambda string: _with_ends(string, frozenset({0, 1}), 2, _is_majority),
         (0, 0),
-        near=_narrow_majority,
+        near=lambda length, generator: _with_ones(length // 2 + 1, length, generator),
         log_conditional=_log_majority,
     ),
     marked("marked-reversal", "w # w reversed", (*BITS, "#"), lambda w: w[::-1]),
@@ -159,7 +139,7 @@ COPIES = (
         _even,
         _reversal,
         _is_reversal,
-        _next_in_reversal,
+        lambda string: _with_ends(string, frozenset({0, 1}), 2, _is_reversal),
         (0, 0),
         lambda string: _even(len(string)),
         log_conditional=lambda string: -(len(string) // 2) * math.log(2),
@@ -176,6 +156,8 @@ COPIES = (
         (0, 0, 1),
         _one_missing,
     ),
-    marked("odds-first", "w # the symbols of w at odd places, then the others", (*BITS, "#"), _odds_first),
-    marked("bucket-sort", "w # the symbols of w in order", ("1", "2", "3", "4", "5", "#"), _sorted),
+    marked(
+        "odds-first", "w # the symbols of w at odd places, then the others", (*BITS, "#"), lambda w: w[::2] + w[1::2]
+    ),
+    marked("bucket-sort", "w # the symbols of w in order", ("1", "2", "3", "4", "5", "#"), lambda w: tuple(sorted(w))),
 )

@@ -73,7 +73,8 @@ def compare(
     limits = band_limits(prepared)
     bands = [_band(len(string), limits) for string in strings]
     num_lengths = {_band(0, limits): len({len(member) for member in training})}
-    groups = {ALL: [True] * len(labels), "members": labels, **_negatives(edits)}
+    groups = {ALL: [True] * len(labels), "members": labels}
+    groups |= {"uniform negatives": (edits == UNIFORM).tolist(), "edited negatives": (edits > UNIFORM).tolist()}
     shape = rules.get("shape", rules["neighbours"])
     groups["well-shaped negatives"] = [
         not label and shape(string) for label, string in zip(labels, strings, strict=True)
@@ -113,10 +114,6 @@ def _members(
 def _training_members(prepared: PreparedFolder) -> list[String]:
     sequences = prepared.split("train")
     return [string_of(sequences, index) for index in np.flatnonzero(prepared.edits("train") == MEMBER).tolist()]
-
-
-def _negatives(edits: np.ndarray) -> Mapping[str, list[bool]]:
-    return {"uniform negatives": (edits == UNIFORM).tolist(), "edited negatives": (edits > UNIFORM).tolist()}
 
 
 def band_limits(prepared: PreparedFolder) -> list[int]:

@@ -14,7 +14,7 @@ from structattn.tasks.formal_languages.language_files.language_file import DEFIN
 from structattn.tasks.recognition.adapted import AdaptedLanguage
 from structattn.tasks.recognition.examples import Example, flare_examples
 from structattn.tasks.recognition.hard import Split, hard_examples
-from structattn.tasks.recognition.language import Neighbours, RecognitionLanguage, Shape, String
+from structattn.tasks.recognition.language import Neighbours, RecognitionLanguage, Shape
 from structattn.tasks.recognition.registry import Protocol, find_recognition_language, recognition_language
 from structattn.text.folders.header import HEADER_NAME
 from structattn.text.folders.prepared import PreparedFolder
@@ -184,11 +184,7 @@ def _found_shape(language: RecognitionLanguage, lengths: list[int], seed: int) -
     shape = Neighbours.of(language.sample_each(lengths, generator))
     everywhere = Split("train", ((max(lengths, default=0), {"train": 1.0}),))
     some = sorted(lengths)[:: max(1, len(lengths) // _PROBES)]
-    return shape if hard_examples(language, some, everywhere, shape, generator) else _any_string
-
-
-def _any_string(string: String) -> bool:
-    return True
+    return shape if hard_examples(language, some, everywhere, shape, generator) else lambda string: True
 
 
 def _cycled(valid: list[int], high: int, count: int) -> list[int]:

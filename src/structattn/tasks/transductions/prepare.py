@@ -10,6 +10,7 @@ import numpy as np
 from structattn.support.errors import UsageError
 from structattn.support.seeds import numpy_generator
 from structattn.support.special_tokens import FIRST_SYMBOL
+from structattn.tasks.loaded import require_counts
 from structattn.tasks.transductions.registry import transduction
 from structattn.tasks.transductions.transduction import Strings, Transduction
 from structattn.text.folders.writing import require_empty_folder, write_prepared
@@ -39,9 +40,7 @@ class TransductionSizes:
     test_per_length: int = 512
 
     def __post_init__(self) -> None:
-        for name in ("valid_per_length", "test_per_length"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name} is {getattr(self, name)}; expected at least 1")
+        require_counts(valid_per_length=self.valid_per_length, test_per_length=self.test_per_length)
         for name in ("train_lengths", "test_lengths"):
             low, high = getattr(self, name)
             if not 1 <= low <= high:

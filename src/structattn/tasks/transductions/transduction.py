@@ -19,10 +19,6 @@ END_MARK = PADDING = 2  # the output symbol after two letters or bits
 _add = lazy_function("structattn.tasks.transductions.registry", "add_transduction")
 
 
-def _all_positions(outputs: Strings) -> NDArray[np.bool_]:
-    return np.ones(outputs.shape, dtype=np.bool_)
-
-
 def up_to_end_mark(outputs: Strings) -> NDArray[np.bool_]:
     """Return the positions up to the first end mark, the symbol of index 2, inclusive; the rest is padding."""
     counted: NDArray[np.bool_] = np.arange(outputs.shape[1]) <= np.argmax(outputs == END_MARK, axis=1)[:, None]
@@ -59,7 +55,7 @@ class Transduction:
     draw: Callable[[int, int, Generator], Pairs]
     level: str
     min_length: int = 1
-    counted: Callable[[Strings], NDArray[np.bool_]] = _all_positions
+    counted: Callable[[Strings], NDArray[np.bool_]] = lambda outputs: np.ones(outputs.shape, dtype=np.bool_)
     has_length: Callable[[int], bool] = lambda length: True
 
     def register(self, plugin: Plugin) -> None:

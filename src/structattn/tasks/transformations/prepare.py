@@ -11,6 +11,7 @@ from structattn.support.errors import DataError, UsageError
 from structattn.support.files import create_folder, write_atomically
 from structattn.support.progress import progress, track
 from structattn.support.seeds import numpy_generator
+from structattn.tasks.loaded import require_counts
 from structattn.tasks.transformations.rules import TRANSFORMATIONS, Pair, Transformation
 from structattn.tasks.transformations.sampling import ambiguous_pairs, disambiguating_pairs, exclusion_keys
 from structattn.tasks.translation.prepare import prepare_parallel
@@ -42,9 +43,7 @@ class TransformationSizes:
     gen: int = 10_000
 
     def __post_init__(self) -> None:
-        for name, value in asdict(self).items():
-            if value < 1:
-                raise UsageError(f"{name} is {value}; expected at least 1")
+        require_counts(**asdict(self))
 
 
 def prepare_transformation(

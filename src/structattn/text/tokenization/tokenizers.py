@@ -80,10 +80,6 @@ def locate_errors(path: Path, line: int, bytes_before: int, *, exact: bool = Tru
         raise DataError(path, error.reason, line, bytes_before + (error.column if exact else 1)) from None
 
 
-def _split_words(line: str) -> list[str]:
-    return _WORD.findall(line)
-
-
 def _word_start(line: str, index: int) -> int:
     return [match.start() for match in _WORD.finditer(line)][index]
 
@@ -108,7 +104,7 @@ class Level:
 
 
 LEVELS: Mapping[str, Level] = {
-    "word": Level(_split_words, " ".join, lambda line, index: len(line[: _word_start(line, index)].encode())),
+    "word": Level(_WORD.findall, " ".join, lambda line, index: len(line[: _word_start(line, index)].encode())),
     "character": Level(list, "".join, lambda line, index: len(line[:index].encode())),
     "byte": Level(_split_bytes, _join_bytes, lambda _line, index: index),
 }
