@@ -10,7 +10,6 @@ from structattn.settings.optimizers import AdamWSettings
 from structattn.settings.run import resolve_settings
 from structattn.settings.training import TrainingSettings
 from structattn.support.errors import SettingsError
-from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
 from structattn.training.learner import build_learner, load_optimizer_tensors, optimizer_tensors_of
 from structattn.training.optimizers import hidden_matrices
 from structattn.training.run_training import train
@@ -131,8 +130,8 @@ def test_muon_is_that_of_torch():
         torch.testing.assert_close(found, parameter)
 
 
-def test_the_matrices_of_a_model_are_those_of_its_layers(data):
-    learner = build_learner(_model(data), TrainingSettings(), "cpu")
+def test_the_matrices_of_a_model_are_those_of_its_layers(dyck):
+    learner = build_learner(_model(dyck), TrainingSettings(), "cpu")
     names = {id(parameter): name for name, parameter in learner.model.named_parameters()}
     found = {names[id(each)] for each in hidden_matrices(learner.model)}
     assert found == {
@@ -178,13 +177,6 @@ def test_state_of_another_shape_or_optimizer_is_refused(name):
         load_optimizer_tensors(learner, saved | {"output.bias/memory": torch.zeros(6)})
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("data") / "dyck"
-    prepare_formal_language(folder, "dyck", sizes=FormalLanguageSizes(40, 10, 2, (6, 8), (6, 8)))
-    return folder
-
-
 def run_settings(data, optimizer=ADAMW, **training):
     model = {"d_model": 8, "num_heads": 2, "d_ff": 8, "layers": 1, "dropout": 0.2}
     shared = {"max_epochs": None, "validate_every": 3, "num_threads": 1, "schedule": {"kind": "wsd", "total_steps": 6}}
@@ -195,13 +187,13 @@ def run_settings(data, optimizer=ADAMW, **training):
 @pytest.mark.covering(1)
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_a_resumed_run_is_byte_identical(data, tmp_path, monkeypatch, name, precision):
+def test_a_resumed_run_is_byte_identical(dyck, tmp_path, monkeypatch, name, precision):
     """With accumulation, clipping, dropout and a learning rate that changes."""
     monkeypatch.setattr("structattn.support.devices.slow_bf16", lambda device: None)
     changes = {"gradient_accumulation_steps": 2, "max_grad_norm": 0.5, "precision": precision}
-    train(run_settings(data, OPTIMIZERS[name], max_updates=3, **changes), tmp_path / "run")
+    train(run_settings(dyck, OPTIMIZERS[name], max_updates=3, **changes), tmp_path / "run")
     train(None, tmp_path / "run", resume=True, limits={"max_updates": 6})
-    train(run_settings(data, OPTIMIZERS[name], max_updates=6, **changes), tmp_path / "through")
+    train(run_settings(dyck, OPTIMIZERS[name], max_updates=6, **changes), tmp_path / "through")
     run, through = RunFolder(tmp_path / "run"), RunFolder(tmp_path / "through")
     for file in ("model.safetensors", "optimizer.safetensors", "state.json"):
         assert (run.checkpoints / "6" / file).read_bytes() == (through.checkpoints / "6" / file).read_bytes()

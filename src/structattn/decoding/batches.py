@@ -1,6 +1,7 @@
 """Batches of items of similar length, and the maximum lengths and forced prefixes of decoded texts."""
 
 from collections.abc import Callable, Sequence
+from itertools import groupby
 from typing import TypeVar
 
 import torch
@@ -39,6 +40,15 @@ def batches_by_length(lengths: Sequence[int], max_tokens: int, max_items: int | 
             batches[-1].append(index)
         else:
             batches.append([index])
+    return batches
+
+
+def batches_of_one_length(lengths: Sequence[int], max_items: int) -> list[list[int]]:
+    """Return the indices of items in batches of one length, the shortest first; items of one length stay in order."""
+    batches = []
+    for _, group in groupby(sorted(range(len(lengths)), key=lengths.__getitem__), lengths.__getitem__):
+        same = list(group)
+        batches += [same[start : start + max_items] for start in range(0, len(same), max_items)]
     return batches
 
 

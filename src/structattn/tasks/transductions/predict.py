@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import groupby
 from pathlib import Path
 from typing import ClassVar
 
@@ -11,6 +10,7 @@ import numpy as np
 import torch
 
 from structattn.decoding import greedy_search, start_continuation
+from structattn.decoding.batches import batches_of_one_length
 from structattn.models.protocols import CausalModel
 from structattn.settings.embeddings import max_positions
 from structattn.support.errors import DataError
@@ -49,12 +49,9 @@ class TransductionPredictor:
         """Return the answer to each input; see ``Predictor``."""
         rows = [self._encode(line, path, number) for number, line in enumerate(inputs, start=first)]
         answers: dict[int, Prediction] = {}
-        for _, group in groupby(sorted(range(len(rows)), key=lambda index: len(rows[index])), lambda i: len(rows[i])):
-            same = list(group)
-            for start in range(0, len(same), self.batch_size):
-                batch = same[start : start + self.batch_size]
-                answers |= zip(batch, self._predict(np.array([rows[index] for index in batch])), strict=True)
-                advance(len(batch))
+        for batch in batches_of_one_length([len(row) for row in rows], self.batch_size):
+            answers |= zip(batch, self._predict(np.array([rows[index] for index in batch])), strict=True)
+            advance(len(batch))
         return [answers[index] for index in range(len(rows))]
 
     @cached_property
