@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from typing import TypeAlias
 
@@ -53,17 +54,45 @@ def _split(string: String, marks: tuple[int, ...]) -> list[String] | None:
     return parts if all(parts) else None
 
 
-def _next_symbols(string: String, marks: tuple[int, ...], result: int) -> NextSymbols:
-    """Return the sets of a member whose last number is ``result``: free bits, then the shortest way to write it."""
+def _next_symbols(string: String, marks: tuple[int, ...]) -> NextSymbols:
+    """Return the sets of a member: free bits, then the shortest way to write the last number, which is the result."""
     parts = _split(string, marks)
     assert parts is not None
     bits, end = frozenset({0, 1}), marks[-1] + 1
     found: NextSymbols = []
     for part, mark in zip(parts, marks, strict=False):
         found += [bits] + [bits | {mark}] * len(part)
+    result = value(parts[-1])
     shortest = max(1, result.bit_length())
     found += [frozenset({bit}) for bit in bits_of(result, shortest)]
     return found + [frozenset({0, end})] * (len(parts[-1]) - shortest + 1)
+
+
+def _results(
+    name: str,
+    description: str,
+    signs: tuple[str, ...],
+    apply: Callable[..., int],
+    sample: Callable[[int, Generator], String],
+) -> FlareLanguage:
+    """Return the language of numbers with signs between them, of which the last is the result of the others."""
+    marks = tuple(range(OPERATOR, OPERATOR + len(signs)))
+
+    def accepts(string: String) -> bool:
+        parts = _split(string, marks)
+        return parts is not None and apply(*map(value, parts[:-1])) == value(parts[-1])
+
+    return FlareLanguage(
+        name,
+        description,
+        (*BITS, *signs),
+        lambda length: length >= 2 * len(signs) + 1,
+        sample,
+        accepts,
+        partial(_next_symbols, marks=marks),
+        (0, 0, *range(1, len(signs) + 1)),
+        lambda string: _split(string, marks) is not None,
+    )
 
 
 def operation(
@@ -93,24 +122,7 @@ def operation(
             operands.reverse()
         return (*operands[0], OPERATOR, *operands[1], EQUALS, *bits_of(apply(x, y), size_z))
 
-    def accepts(string: String) -> bool:
-        parts = _split(string, (OPERATOR, EQUALS))
-        return parts is not None and apply(value(parts[0]), value(parts[1])) == value(parts[2])
-
-    def next_symbols(string: String) -> NextSymbols:
-        return _next_symbols(string, (OPERATOR, EQUALS), value(string[string.index(EQUALS) + 1 :]))
-
-    return FlareLanguage(
-        name,
-        description,
-        (*BITS, sign, "="),
-        lambda length: length >= 5,
-        sample,
-        accepts,
-        next_symbols,
-        (0, 0, 1, 2),
-        lambda string: _split(string, (OPERATOR, EQUALS)) is not None,
-    )
+    return _results(name, description, (sign, "="), apply, sample)
 
 
 def exact_root(number: int) -> int:
@@ -137,24 +149,7 @@ def square_root(root: Root) -> FlareLanguage:
         x = below(min(2**size_x, 2 ** (2 * size_z)), generator)
         return (*bits_of(x, size_x), OPERATOR, *bits_of(root(x), size_z))
 
-    def accepts(string: String) -> bool:
-        parts = _split(string, (OPERATOR,))
-        return parts is not None and root(value(parts[0])) == value(parts[1])
-
-    def next_symbols(string: String) -> NextSymbols:
-        return _next_symbols(string, (OPERATOR,), value(string[string.index(OPERATOR) + 1 :]))
-
-    return FlareLanguage(
-        "compute-sqrt",
-        "x and the integer part of its square root",
-        (*BITS, "="),
-        lambda length: length >= 3,
-        sample,
-        accepts,
-        next_symbols,
-        (0, 0, 1),
-        lambda string: _split(string, (OPERATOR,)) is not None,
-    )
+    return _results("compute-sqrt", "x and the integer part of its square root", ("=",), root, sample)
 
 
 OPERATIONS = (
