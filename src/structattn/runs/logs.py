@@ -11,10 +11,10 @@ from types import MappingProxyType
 from typing import Any, BinaryIO, Final, Self
 
 from structattn.runs.checkpoint import Count, LogPrefix
-from structattn.support.errors import CheckpointError, DataError
+from structattn.support.errors import CheckpointError
 from structattn.support.files import flush_to_disk, open_for_appending
-from structattn.support.json_files import Shape, check_shape, content_of, parse_object
-from structattn.support.reading import chunks, open_regular, parse_json, read_bytes
+from structattn.support.json_files import Shape, check_shape, parse_object
+from structattn.support.reading import chunks, content_of, open_regular, parse_json, read_bytes, read_errors
 
 MAX_LOG_BYTES = 1 << 32
 
@@ -310,10 +310,8 @@ class EventReader:
         """
         if not self.path.exists():
             return []
-        try:
+        with read_errors(self.path):
             complete = self._read_complete_lines()
-        except OSError as error:
-            raise DataError(self.path, f"cannot be read: {error.strerror or error}") from None
         first = self._lines + 1
         lines = complete.split(b"\n")[:-1]
         self._position += len(complete)

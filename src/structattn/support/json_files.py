@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from structattn.support.errors import DataError
 from structattn.support.files import replace_file
-from structattn.support.reading import MAX_BYTES, parse_json, read_bytes
+from structattn.support.reading import content_of, parse_json
 
 
 class Shape(BaseModel):
@@ -86,18 +86,6 @@ def load_json(path: Path) -> Any:
         DataError: the file cannot be read, or is not JSON within the limits of ``parse_json``.
     """
     return _parsed(content_of(path), path, None)
-
-
-def content_of(path: Path, limit: int = MAX_BYTES) -> bytes:
-    """Return the content of a regular file.
-
-    Raises:
-        DataError: it cannot be read, is not a regular file, or has more than ``limit`` bytes.
-    """
-    try:
-        return read_bytes(path, limit)
-    except OSError as error:
-        raise DataError(path, f"cannot be read: {error.strerror or error}") from None
 
 
 def parse_object(text: bytes, path: Path, line: int | None = None) -> dict[str, Any]:

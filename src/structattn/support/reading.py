@@ -6,9 +6,12 @@ import math
 import os
 import stat
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
 from typing import Any, Final
+
+from structattn.support.errors import DataError
 
 MAX_BYTES: Final = 1 << 28  # of a file that is read as a whole: 256 MiB
 MAX_TEXT_BYTES: Final = 1 << 32  # of a file of text, which grows with the data
@@ -55,6 +58,25 @@ def read_bytes(path: Path, limit: int = MAX_BYTES) -> bytes:
     with open_regular(path, limit) as file:
         size = os.fstat(file.fileno()).st_size  # read(limit) would allocate the limit first
         return file.read(min(size, limit))
+
+
+@contextmanager
+def read_errors(path: Path) -> Iterator[None]:
+    """Raise an ``OSError`` inside as a ``DataError`` that tells that the file cannot be read."""
+    try:
+        yield
+    except OSError as error:
+        raise DataError(path, f"cannot be read: {error.strerror or error}") from None
+
+
+def content_of(path: Path, limit: int = MAX_BYTES) -> bytes:
+    """Return what ``read_bytes`` does.
+
+    Raises:
+        DataError: the file cannot be read, is not a regular file, or has more than ``limit`` bytes.
+    """
+    with read_errors(path):
+        return read_bytes(path, limit)
 
 
 def chunks(file: BufferedReader, length: int) -> Iterator[bytes]:

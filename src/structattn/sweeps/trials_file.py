@@ -20,8 +20,9 @@ from structattn.settings.training import Budget, Unit
 from structattn.support.environment import source_commit
 from structattn.support.errors import DataError
 from structattn.support.files import create_folder, write_atomically
-from structattn.support.json_files import Shape, check_shape, content_of, json_with_digest, parse_object, without_digest
+from structattn.support.json_files import Shape, check_shape, json_with_digest, parse_object, without_digest
 from structattn.support.locks import exclusive_lock
+from structattn.support.reading import content_of
 from structattn.sweeps.data_preparation import recorded_sources, require_same_sources
 from structattn.sweeps.outcome import Outcome
 from structattn.sweeps.trials import PREPARE, Trial

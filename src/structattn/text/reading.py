@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from structattn.support.errors import DataError, UsageError
+from structattn.support.reading import read_errors
 from structattn.support.seeds import derived_seed
 
 _LOGGER = logging.getLogger("structattn")
@@ -154,15 +155,13 @@ def check_readable(path: Path) -> None:
     Raises:
         DataError: it is not.
     """
-    try:
+    with read_errors(path):
         if path.is_dir():
             raise DataError(path, "is a directory; expected a text file")
         if path.exists() and not path.is_file():
             raise DataError(path, "is not a regular file, so it cannot be read twice")
         with path.open("rb"):
             pass
-    except OSError as error:
-        raise DataError(path, f"cannot be read: {error.strerror or error}") from None
 
 
 def _raw_chunks(file: io.BufferedIOBase, path: Path, min_bytes: int) -> Iterator[tuple[int, bytes]]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from structattn.support.errors import DataError
 from structattn.support.files import write_unflushed
 from structattn.support.json_files import load_json
-from structattn.support.reading import MAX_TEXT_BYTES, read_bytes
+from structattn.support.reading import MAX_TEXT_BYTES, content_of
 from structattn.support.shapes import Int32, Int64
 from structattn.support.special_tokens import FIRST_SYMBOL, UNK
 from structattn.text.folders.header import HEADER_NAME, RARE, RARE_WORDS_NAME, Header
@@ -190,10 +190,7 @@ def load_rare_words(
 
 def _load_words(folder: Path, header: Header, name: str) -> tuple[str, ...]:
     path, expected = folder / name, header.files.get(name)
-    try:
-        content = read_bytes(path, MAX_TEXT_BYTES)
-    except OSError as error:
-        raise DataError(path, f"cannot be read: {error.strerror or error}") from None
+    content = content_of(path, MAX_TEXT_BYTES)
     present = hashlib.sha256(content).hexdigest()
     if present != expected:
         raise DataError(path, f"changed since it was written: its SHA-256 was {expected} and is {present}")

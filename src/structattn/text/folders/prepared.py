@@ -36,7 +36,7 @@ import numpy as np
 
 from structattn.support.digest_cache import cached_sha256
 from structattn.support.errors import DataError
-from structattn.support.reading import MAX_TEXT_BYTES, chunks, open_regular, read_bytes
+from structattn.support.reading import MAX_TEXT_BYTES, chunks, content_of, open_regular, read_errors
 from structattn.support.shapes import Int32
 from structattn.support.special_tokens import FIRST_SYMBOL
 from structattn.text.folders.header import (
@@ -174,9 +174,7 @@ class PreparedFolder:
         """
         path, expected = self.path / name / f"{side}.txt", self._counts(name).sequences
         try:
-            *lines, _ = read_bytes(path, MAX_TEXT_BYTES).decode().split("\n")
-        except OSError as error:
-            raise DataError(path, f"cannot be read: {error.strerror or error}") from None
+            *lines, _ = content_of(path, MAX_TEXT_BYTES).decode().split("\n")
         except UnicodeDecodeError as error:
             raise DataError(path, f"damaged: {error}") from None
         if len(lines) != expected:
@@ -281,9 +279,7 @@ def verify_sources(prepared: PreparedFolder) -> tuple[str, ...]:
 
 
 def _compare_digest(path: Path, expected: str, since: str) -> None:
-    try:
+    with read_errors(path):
         present = cached_sha256(path, expected, None if path.suffix == ".bin" else MAX_TEXT_BYTES)  # arrays have a size
-    except OSError as error:
-        raise DataError(path, f"cannot be read: {error.strerror or error}") from None
     if present != expected:
         raise DataError(path, f"changed since {since}: its SHA-256 was {expected} and is {present}")

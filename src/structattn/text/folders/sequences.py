@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from structattn.support.errors import DataError
-from structattn.support.reading import open_regular
+from structattn.support.reading import open_regular, read_errors
 from structattn.support.shapes import Float64, Int32, Int64
 from structattn.support.special_tokens import EOS
 from structattn.text.folders.header import LOG_PROBABILITIES, OFFSETS, TOKENS, StoredArray
@@ -78,16 +78,13 @@ def map_array(folder: Path, array: StoredArray, count: int) -> NDArray[Any]:
         DataError: the file cannot be read, or has another size.
     """
     path, expected = folder / array.name, count * array.dtype.itemsize
-    try:
-        with open_regular(path) as file:
-            size = os.fstat(file.fileno()).st_size
-            if size != expected:
-                raise DataError(path, f"has {size} bytes; expected {expected} from its header")
-            if count == 0:
-                return np.empty(0, array.dtype)  # an empty file cannot be mapped
-            return np.asarray(np.memmap(file, array.dtype, mode="r"))
-    except OSError as error:
-        raise DataError(path, f"cannot be read: {error.strerror or error}") from None
+    with read_errors(path), open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size != expected:
+            raise DataError(path, f"has {size} bytes; expected {expected} from its header")
+        if count == 0:
+            return np.empty(0, array.dtype)  # an empty file cannot be mapped
+        return np.asarray(np.memmap(file, array.dtype, mode="r"))
 
 
 def map_sequences(

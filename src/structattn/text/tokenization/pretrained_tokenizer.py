@@ -20,7 +20,7 @@ from structattn.support.errors import DataError, UsageError
 from structattn.support.files import write_unflushed
 from structattn.support.imports import import_library
 from structattn.support.json_files import load_json
-from structattn.support.reading import read_bytes
+from structattn.support.reading import content_of
 from structattn.support.shapes import Int32
 from structattn.support.special_tokens import EOS, FIRST_SYMBOL, UNK
 from structattn.text.tokenization.encoding import EncodedLines
@@ -208,11 +208,8 @@ def load_pretrained_tokenizer(path: Path, special: Mapping[str, str]) -> Pretrai
     Raises:
         DataError: the file cannot be read, or is not a tokenizer.
     """
-    try:
-        tokenizer = PretrainedTokenizer(read_bytes(path, MAX_FILE_BYTES), special, path)
-        tokenizer.vocabulary  # noqa: B018  # checks the content
-    except OSError as error:
-        raise DataError(path, f"cannot be read: {error.strerror or error}") from None
+    tokenizer = PretrainedTokenizer(content_of(path, MAX_FILE_BYTES), special, path)
+    tokenizer.vocabulary  # noqa: B018  # checks the content
     return tokenizer
 
 

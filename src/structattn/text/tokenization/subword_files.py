@@ -12,7 +12,7 @@ from typing import Any, Final
 from structattn.support.errors import DataError, UsageError
 from structattn.support.files import write_unflushed
 from structattn.support.imports import import_library
-from structattn.support.reading import parse_json, read_bytes
+from structattn.support.reading import content_of, parse_json
 from structattn.text.tokenization.byte_pair_encoding import BytePairEncoding
 from structattn.text.tokenization.subword_tokenizer import SubwordModel
 from structattn.text.tokenization.vocabulary import MAX_FILE_BYTES
@@ -190,11 +190,9 @@ def load_subword_model(level: str, folder: Path, prefix: str) -> SubwordModel:
     """
     path = subword_path(level, folder, prefix)
     try:
-        content = read_bytes(path, MAX_FILE_BYTES)
+        content = content_of(path, MAX_FILE_BYTES)
         model = _parse_merges(parse_json(content)) if level == "bpe" else SentencePieceModel(content)
         model.pieces  # noqa: B018  # checks the content
-    except OSError as error:
-        raise DataError(path, f"cannot be read: {error.strerror or error}") from None
     except (ValueError, TypeError, KeyError) as error:
         what = "a list of merges" if level == "bpe" else "a SentencePiece model"
         raise DataError(path, f"not {what}: {error!r}") from None

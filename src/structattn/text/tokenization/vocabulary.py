@@ -13,7 +13,7 @@ from typing import Final, SupportsInt
 
 from structattn.support.errors import DataError, UsageError
 from structattn.support.files import write_unflushed
-from structattn.support.reading import read_bytes
+from structattn.support.reading import content_of
 from structattn.support.special_tokens import BOS, EOS, FIRST_SYMBOL, UNK
 
 _SUFFIXES: Final = ("ed", "ing", "ion", "er", "est", "ly", "ity", "y", "al")
@@ -160,9 +160,7 @@ class Vocabulary:
             DataError: the file cannot be read, or is not a vocabulary.
         """
         try:
-            return cls.from_text(read_bytes(path, MAX_FILE_BYTES).decode())
-        except OSError as error:
-            raise DataError(path, f"cannot be read: {error.strerror or error}") from None
+            return cls.from_text(content_of(path, MAX_FILE_BYTES).decode())
         except ValueError as error:
             raise DataError(path, f"not a vocabulary: {error}") from None
 

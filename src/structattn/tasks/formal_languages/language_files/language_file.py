@@ -9,7 +9,7 @@ from typing import Final, cast
 
 from structattn.settings.prepare import LANGUAGE_FILES
 from structattn.support.errors import DataError, UsageError
-from structattn.support.reading import read_bytes
+from structattn.support.reading import content_of
 from structattn.tasks.formal_languages.context_free import ContextFreeLanguage
 from structattn.tasks.formal_languages.grammar import Variant
 from structattn.tasks.formal_languages.language_files.draft import Draft, DraftRule
@@ -107,11 +107,7 @@ def read_language_file(path: Path) -> LanguageFile:
         DataError: the file cannot be read, or defines no language whose probabilities can be computed; the message has
             line and column.
     """
-    try:
-        content = read_bytes(path, MAX_BYTES)
-    except OSError as error:
-        raise DataError(path, f"cannot be read: {error.strerror or error}") from None
-    lines = read_lines_from(BytesIO(content), path, Notices())
+    lines = read_lines_from(BytesIO(content_of(path, MAX_BYTES)), path, Notices())
     return parse_language_file(path.name, "".join(line.text + "\n" for line in lines), path)
 
 
