@@ -5,6 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from structattn.attention import CrossGaussianAttention, GaussianAttention
+from structattn.attention.contract import by_steps, require_same_steps
 from structattn.attention.positions import AlibiPositions
 from structattn.operators import gaussian_weights
 
@@ -138,24 +139,12 @@ def test_refusals(options, message):
             layer(WIDTH, **options)
 
 
-def by_steps(layer, x, memory, memory_lengths=None):
-    state, outputs = layer.initial_state(memory, memory_lengths), []
-    for x_t in x.unbind(1):
-        y_t, state = layer.step(x_t, state)
-        outputs.append(y_t)
-    return torch.stack(outputs, dim=1)
-
-
-def gradients(y, inputs, weight):
-    return torch.autograd.grad(y, inputs, weight, allow_unused=True, materialize_grads=True)
-
-
 @pytest.mark.parametrize("ends", [None, (12, 5, 0)])
 def test_cross_step_by_step_equals_the_whole(cross, ends):
     ends = None if ends is None else torch.tensor(ends)
     x, memory = numbers(3, 9, WIDTH).requires_grad_(), numbers(3, 12, WIDTH, seed=2).requires_grad_()
-    whole, steps = cross(x, memory, memory_lengths=ends), by_steps(cross, x, memory, ends)
-    torch.testing.assert_close(steps, whole, rtol=1e-12, atol=1e-14)
-    inputs, weight = [x, memory, *cross.parameters()], numbers(3, 9, WIDTH, seed=3)
-    for found, wanted in zip(gradients(steps, inputs, weight), gradients(whole, inputs, weight), strict=True):
-        torch.testing.assert_close(found, wanted, rtol=1e-11, atol=1e-13)
+    require_same_steps(
+        [x, memory, *cross.parameters()],
+        cross(x, memory, memory_lengths=ends),
+        lambda: by_steps(cross, cross.initial_state(memory, ends), x),
+    )

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from structattn.attention import StackPointerAttention, SuperpositionStackAttention
+from structattn.attention import StackPointerAttention, SuperpositionStackAttention, contract
 from structattn.operators import stack_pointer, superposition_stack
 
 D, M, H, TIME = 8, 4, 2, 9
@@ -51,11 +51,7 @@ def singles_of_pointer(layer):
 
 
 def by_steps(layer, x):
-    state, outputs = layer.initial_state(len(x)), []
-    for x_t in x.unbind(1):
-        y_t, state = layer.step(x_t, state)
-        outputs.append(y_t)
-    return torch.stack(outputs, 1)
+    return contract.by_steps(layer, layer.initial_state(len(x)), x)
 
 
 def assert_close(found, expected):
