@@ -59,8 +59,8 @@ def accelerated(model):
     return fast
 
 
-def steps_of_both(model, padded=True, num_steps=12):
-    """Yield the logits of the kernel and of the modules, for beams that are reordered and grow."""
+def require_same_steps(model, padded=True, num_steps=12, tolerance=1e-5):
+    """Compare the logits of the kernel with those of the modules, for beams that are reordered and grow."""
     fast, rows = accelerated(model), torch.arange(3)
     state, fast_state = started(model, padded).state, started(fast, padded).state
     assert isinstance(fast_state, FastState)
@@ -70,7 +70,7 @@ def steps_of_both(model, padded=True, num_steps=12):
         before = fast_state
         expected, state = model.step(tokens, state)
         logits, fast_state = fast.step(tokens, fast_state)
-        yield logits, expected
+        torch.testing.assert_close(logits, expected, rtol=tolerance, atol=tolerance)
         again, _ = fast.step(tokens, before)
         assert torch.equal(again, logits), "a state is a value"
         rows = torch.randint(len(rows), (3 + 5 * (step % 12),), generator=generator)
@@ -92,8 +92,7 @@ def steps_of_both(model, padded=True, num_steps=12):
 @torch.no_grad()
 def test_logits_are_those_of_the_model(changes, padded):
     model = built(**changes)
-    for logits, expected in steps_of_both(model, padded):
-        torch.testing.assert_close(logits, expected, rtol=1e-5, atol=1e-5)
+    require_same_steps(model, padded)
 
 
 def gaussian(**changes):
@@ -125,8 +124,7 @@ HARD_CODED = {
 @torch.no_grad()
 def test_logits_of_hard_coded_and_absent_attention_are_those_of_the_model(name, changes, padded):
     model = built(decoder=HARD_CODED[name], **changes)
-    for logits, expected in steps_of_both(model, padded, num_steps=30):
-        torch.testing.assert_close(logits, expected, rtol=1e-5, atol=1e-5)
+    require_same_steps(model, padded, num_steps=30)
 
 
 OTHER_ATTENTION = {
@@ -146,8 +144,7 @@ OTHER_ATTENTION = {
 def test_logits_of_hard_attention_and_other_positions_are_those_of_the_model(name, padded):
     model = built(**{"d_model": 24} | OTHER_ATTENTION[name])
     assert len(started(accelerated(model)).state.weights.runs) == 1, "all layers are in one call"
-    for logits, expected in steps_of_both(model, padded):
-        torch.testing.assert_close(logits, expected, rtol=1e-5, atol=1e-5)
+    require_same_steps(model, padded)
 
 
 def pointer(attention="softmax"):
@@ -174,8 +171,7 @@ def test_sublayers_that_are_not_in_the_kernel_run_between_the_others(name, padde
     changes, runs = MODULES[name]
     model = built(**changes)
     assert [len(run.parts) for run in started(accelerated(model)).state.weights.runs] == runs
-    for logits, expected in steps_of_both(model, padded):
-        torch.testing.assert_close(logits, expected, rtol=1e-5, atol=1e-5)
+    require_same_steps(model, padded)
 
 
 @needs_kernel
@@ -185,8 +181,7 @@ def test_layers_with_different_numbers_of_heads(heads):
     blocks = [Block(72, SoftmaxAttention(72, each), cross=CrossSoftmaxAttention(72, each)) for each in heads]
     model = built(d_model=72, num_heads=8)
     model.decoder = Layers(blocks).eval()
-    for logits, expected in steps_of_both(model):
-        torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-4)
+    require_same_steps(model, tolerance=1e-4)
 
 
 @needs_kernel
@@ -194,8 +189,7 @@ def test_layers_with_different_numbers_of_heads(heads):
 def test_a_sublayer_without_norm_is_a_module():
     model = built()
     model.decoder.blocks[1].cross.norm = None
-    for logits, expected in steps_of_both(model):
-        torch.testing.assert_close(logits, expected, rtol=1e-5, atol=1e-5)
+    require_same_steps(model)
 
 
 @needs_kernel
@@ -205,8 +199,7 @@ def test_hard_attention_takes_the_first_of_equal_scores_and_keeps_nan():
     for block in model.decoder.blocks:
         block.attention.layer.projection.weight[:20] = 0  # queries
         block.attention.layer.projection.bias[:20] = 0
-    for logits, expected in steps_of_both(model):
-        torch.testing.assert_close(logits, expected, rtol=1e-5, atol=1e-5)
+    require_same_steps(model)
     model.decoder.blocks[0].attention.layer.projection.bias[0] = torch.nan
     fast = accelerated(model)
     start = started(fast)
@@ -469,8 +462,7 @@ def doubled(model):
 def test_subclasses_of_linear_layers_run_as_modules():
     model = built()
     doubled(model)
-    for logits, expected in steps_of_both(model):
-        torch.testing.assert_close(logits, expected, rtol=1e-5, atol=1e-5)
+    require_same_steps(model)
 
 
 @needs_kernel
