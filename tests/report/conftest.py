@@ -121,10 +121,10 @@ def write_run(write_examples):
     """write_run(parent, name, ...) writes a run folder and returns its path."""
 
     def make(parent, name="nd", excess=0.0123, tokens=PALINDROME, mechanism="nondeterministic", epochs=4, per_epoch=100,
-             softmax_layers=(0, 1), **changes):  # fmt: skip
+             softmax_layers=(0, 1), task="formal_language", **changes):  # fmt: skip
         folder = parent / "runs" / name
         folder.mkdir(parents=True)
-        settings = {"task": "formal_language", "data": "data/marked", "model": {"d_model": 28}, "seed": 1}
+        settings = {"task": task, "data": "data/marked", "model": {"d_model": 28}, "seed": 1}
         RunFolder(folder).write_settings(resolve_settings(settings))
         card = {"format_version": 1, "version": "0.1.0", "task": "formal_language", "seed": 1, "parameters": 33273,
                 "vocabulary_size": 6, "settings_digest": "s", "environment": {}, "result": None,

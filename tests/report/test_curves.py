@@ -86,6 +86,12 @@ def test_learning_curves_have_the_bound(make_run):
     assert len(training.lines) == 1
 
 
+def test_learning_curves_of_recognizers_are_per_string(make_run):
+    for plot in learning_curve_plots(runs_of(make_run(task="recognition")), "x"):
+        assert plot.figure.axes[0].get_ylabel() == "nats per string"
+        assert plot.caption.endswith("in nats per string.")
+
+
 def test_a_run_without_events_has_no_curve(make_run):
     folder = make_run()
     (folder / "events.jsonl").unlink()

@@ -49,6 +49,14 @@ def test_the_rate_is_the_mean_of_the_timing_log_and_damaged_lines_are_left_out(m
     assert tables(shown(run))[0][1][4] == "2,000"
 
 
+def test_losses_and_rates_of_recognizers_are_per_string(make_run):
+    recognizer, model = make_run("a", task="recognition"), make_run("b")
+    assert tables(shown(recognizer))[0][0][4] == "strings per second"
+    assert "Cross-entropy in nats per string. " in shown(recognizer)
+    assert tables(shown(recognizer, model))[0][0][4] == "tokens per second or strings per second"
+    assert "Cross-entropy in nats per token or string, &lt;eos&gt; included. " in shown(recognizer, model)
+
+
 def test_every_cell_has_the_heading_of_its_column_for_narrow_pages(make_run):
     labels = re.findall(r'<td data-label="([^"]*)"', shown(make_run()))
     assert labels[:6] == ["parameters", "updates", "scored update", "tokens per second", "training time", "ended by"]

@@ -34,6 +34,12 @@ def test_a_note_is_a_line_at_once_with_loss_and_tokens_per_second(monkeypatch, c
         assert capsys.readouterr().err == "training: 2 of 8 updates, 1.0/s, 4,000 tokens/s, loss 1.2500, perplexity 3\n"
 
 
+def test_the_rate_names_what_it_counts(monkeypatch, capsys):
+    with progress("training", 8, "updates", counted="strings") as advance:
+        advance(1, "accuracy 50%", tokens=3)
+    assert " strings/s, accuracy 50%\n" in capsys.readouterr().err
+
+
 def test_the_bar_on_a_terminal_is_labelled(monkeypatch):
     terminal = io.StringIO()
     terminal.isatty = lambda: True

@@ -128,12 +128,12 @@ def _limits(settings: "RunSettings", overrides: Sequence[str]) -> dict[str, Any]
 
 
 def _describe(summary: "TrainingSummary", task: str) -> str:
-    from structattn.settings.run import RECOGNITION
+    from structattn.settings.run import unit_of_loss
 
     verb = "had already ended" if summary.already_finished else "ended"
     best = ""
     if summary.best_cross_entropy is not None:
-        best = f"cross-entropy {summary.best_cross_entropy:.4f} nats per {'string' if task == RECOGNITION else 'token'}"
+        best = f"cross-entropy {summary.best_cross_entropy:.4f} nats per {unit_of_loss(task)}"
     elif summary.best_bleu is not None:
         best = f"BLEU {summary.best_bleu:.2f}"
     best = best and f"; best validation {best} after update {summary.best_update}"

@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from structattn.report.figure import Plot, figure_style, legend_above, new_figure
-from structattn.report.runs import Run
+from structattn.report.runs import Run, units_of
 from structattn.report.style import GRID, INK, LINE, MUTED, LineStyle, line_style
 from structattn.support.environment import printable
 
@@ -114,7 +114,7 @@ Series = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 def training_series(run: Run, most: int = MOST_UPDATES) -> Series:
-    """Return updates and training loss in nats per token, averaged over neighbouring updates to ``most`` points."""
+    """Return updates and training loss in nats per token (string), averaged over neighbours to ``most`` points."""
     events = [event for event in run.of("train") if event.get("tokens")]
     updates = np.array([event["update"] for event in events], dtype=np.float64)
     tokens = np.array([event["tokens"] for event in events], dtype=np.float64)
@@ -127,7 +127,7 @@ def training_series(run: Run, most: int = MOST_UPDATES) -> Series:
 
 
 def validation_series(run: Run) -> Series:
-    """Return updates and validation cross-entropy in nats per token."""
+    """Return updates and validation cross-entropy in nats per token (string)."""
     events = run.of("validation")
     pairs = np.array([(event["update"], event["cross_entropy"]) for event in events], dtype=np.float64).reshape(-1, 2)
     return pairs[:, 0], pairs[:, 1]
@@ -147,9 +147,10 @@ def _upper_limit(curves: Sequence[Series], bottom: float) -> float | None:
 
 def learning_curve_plots(runs: Sequence[tuple[Run, LineStyle]], name: str) -> list[Plot]:
     """Plot training loss and validation cross-entropy of the runs with logged events; ``name`` begins their files."""
+    unit = units_of([run for run, _ in runs])
     panels = (
-        ("train", training_series, "Training loss (with dropout), in nats per token."),
-        ("validation", validation_series, "Cross-entropy on validation data, in nats per token."),
+        ("train", training_series, f"Training loss (with dropout), in nats per {unit}."),
+        ("validation", validation_series, f"Cross-entropy on validation data, in nats per {unit}."),
     )
     return [
         _plot([(run, style) for run, style in runs if run.of(event)], series, f"{name}-{event}", caption)
@@ -173,7 +174,7 @@ def _plot(runs: Sequence[tuple[Run, LineStyle]], series: Callable[[Run], Series]
             few = len(values) <= 40
             marker, width = (style.marker, 1.5) if few else ("", 1.0)
             axes.plot(updates, values, color=style.color, marker=marker, linestyle=style.dash, linewidth=width)
-        axes.set(xlabel="updates", ylabel="nats per token")
+        axes.set(xlabel="updates", ylabel=f"nats per {units_of([run for run, _ in runs])}")
         axes.margins(x=0.02)
         bottom = axes.get_ylim()[0]
         axes.set_ylim(bottom, _upper_limit(curves, bottom))

@@ -10,6 +10,7 @@ from structattn.report.shapes import ANALYSIS_SHAPES, ScoreShape
 from structattn.runs.folder import existing_run
 from structattn.runs.logs import mean_rate
 from structattn.runs.selection import verified_events
+from structattn.settings.run import unit_of_loss
 from structattn.support.environment import name_of, printable
 from structattn.support.errors import StructattnError
 from structattn.support.json_files import Shape, check_shape, read_json
@@ -56,6 +57,11 @@ class Run:
         """A short description of the model; empty before the first evaluation."""
         return next((str(score["model"]) for score in self.scores.values() if score.get("model")), "")
 
+    @property
+    def unit(self) -> str:
+        """What its losses and rates count."""
+        return unit_of_loss(str(self.settings.get("task")))
+
     def analyses_of_kind(self, kind: str) -> list[Mapping[str, Any]]:
         """Return the analyses of one kind."""
         return [content for content in self.analyses.values() if content.get("kind") == kind]
@@ -63,6 +69,11 @@ class Run:
     def of(self, event: str) -> list[Mapping[str, Any]]:
         """Return the logged events of one type, in order."""
         return [line for line in self.events if line.get("event") == event]
+
+
+def units_of(runs: Sequence[Run], ending: str = "") -> str:
+    """Return what the losses and rates of runs count, each with an ending: "token", "string", or both."""
+    return " or ".join(sorted({run.unit + ending for run in runs}, reverse=True))
 
 
 def json_files(folder: Path) -> list[Path]:

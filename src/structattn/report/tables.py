@@ -19,7 +19,7 @@ from structattn.report.page import (
     tag,
     unbroken,
 )
-from structattn.report.runs import Run
+from structattn.report.runs import Run, units_of
 from structattn.report.style import LineStyle
 from structattn.settings.training import TrainingSettings
 
@@ -170,7 +170,8 @@ def summary_tables(runs: Sequence[tuple[Run, LineStyle]]) -> Markup:
     """Return the table of runs, and a table of the scores on each split, with explanatory notes."""
     only = [run for run, _ in runs]
     splits = all_splits(only)
-    headings = ["run", "parameters", "updates", "scored update", "tokens per second", "training time", "ended by"]
+    rate = units_of(only, "s per second")
+    headings = ["run", "parameters", "updates", "scored update", rate, "training time", "ended by"]
     baselines = collect_baselines(only, splits)
     tables = [stacked_table(headings, [_run_row(run, style) for run, style in runs])]
     tables += [_split_table(split, runs, baselines) for split in splits]
@@ -178,7 +179,8 @@ def summary_tables(runs: Sequence[tuple[Run, LineStyle]]) -> Markup:
 
 
 def _note(runs: Sequence[Run], splits: Sequence[str]) -> str:
-    note = "Cross-entropy in nats per token, <eos> included. "
+    of_strings = units_of(runs) == "string"
+    note = f"Cross-entropy in nats per {units_of(runs)}{'' if of_strings else ', <eos> included'}. "
     if any(column in _BOUNDED[1:3] for split in splits for column in _columns(runs, split)):
         note += (
             "The bound is the entropy of the distribution that the strings were sampled from; "

@@ -40,6 +40,12 @@ TASK_DESCRIPTIONS: Registry[str] = Registry(
     },
 )
 
+
+def unit_of_loss(task: str) -> str:
+    """Return what the losses and rates of a task count."""
+    return "string" if task == RECOGNITION else "token"
+
+
 TRANSFORMATION_DESCRIPTIONS: Mapping[str, str] = MappingProxyType(
     {
         "question": "question formation: move the main auxiliary, not the first one, to the front",

@@ -23,10 +23,10 @@ _Item = TypeVar("_Item")
 _worker: ContextVar[str | None] = ContextVar("_worker", default=None)
 
 
-def _status(rate: float, tokens_per_second: float, loss: float | None) -> list[str]:
+def _status(rate: float, tokens_per_second: float, counted: str, loss: float | None) -> list[str]:
     parts = [f"{rate:.1f}/s"]
     if tokens_per_second:
-        parts.append(f"{tokens_per_second:,.0f} tokens/s")
+        parts.append(f"{tokens_per_second:,.0f} {counted}/s")
     if loss is not None:
         parts.append(f"loss {loss:.4f}")
     return parts
@@ -35,7 +35,10 @@ def _status(rate: float, tokens_per_second: float, loss: float | None) -> list[s
 class _Lines:
     """Progress in a log file: one line per note, and per minute without one; none for shorter work."""
 
-    def __init__(self, description: str, total: int | None, unit: str, done: int, clock: Callable[[], str]) -> None:
+    def __init__(
+        self, description: str, total: int | None, unit: str, done: int, clock: Callable[[], str], counted: str
+    ) -> None:
+        self._counted = counted
         self._labels, self._clock = (description, "" if total is None else f" of {total}", unit), clock
         self._done, self._note = done, ""
         self._loss: float | None = None
@@ -53,7 +56,7 @@ class _Lines:
             return
         description, total, unit = self._labels
         seconds = max(now - self._last, 1e-3)
-        status = _status((self._done - self._rate_from) / seconds, self._tokens / seconds, self._loss)
+        status = _status((self._done - self._rate_from) / seconds, self._tokens / seconds, self._counted, self._loss)
         parts = [f"{description}: {self._done}{total} {unit}".rstrip(), self._clock(), *status, self._note]
         sys.stderr.write(", ".join(part for part in parts if part) + "\n")
         self._since(now)
@@ -72,8 +75,10 @@ class _TwoLines(Progress):
 class _Bar:
     """Progress on a terminal."""
 
-    def __init__(self, bar: Progress, description: str, total: int | None, done: int, clock: Callable[[], str]) -> None:
-        self._bar, self._clock = bar, clock
+    def __init__(
+        self, bar: Progress, description: str, total: int | None, done: int, clock: Callable[[], str], counted: str
+    ) -> None:
+        self._bar, self._clock, self._counted = bar, clock, counted
         self._task = bar.add_task(description, total=total, completed=done, note="", status="")
         self._count = self._tokens = 0
         self._loss: float | None = None
@@ -83,14 +88,20 @@ class _Bar:
         self._loss = self._loss if loss is None else loss
         (task,) = self._bar.tasks
         speed = task.speed or 0.0
-        status = _status(speed, speed * self._tokens / max(1, self._count), self._loss) if speed else []
+        per_second = speed * self._tokens / max(1, self._count)
+        status = _status(speed, per_second, self._counted, self._loss) if speed else []
         status = list(filter(None, (self._clock(), *status)))
         self._bar.update(self._task, advance=count, note=note or task.fields["note"], status=", ".join(status))
 
 
 @contextmanager
 def progress(
-    description: str, total: int | None, unit: str = "", done: int = 0, clock: Callable[[], str] = str
+    description: str,
+    total: int | None,
+    unit: str = "",
+    done: int = 0,
+    clock: Callable[[], str] = str,
+    counted: str = "tokens",
 ) -> Iterator[Callable[..., None]]:
     """Show progress while the block runs.
 
@@ -100,14 +111,16 @@ def progress(
         unit: the name of a unit.
         done: the number of units that were done before, by an interrupted run; they do not count in the rate.
         clock: returns how much of a limited time has passed; an empty text if the time is not limited.
+        counted: the name of what ``tokens`` counts.
 
     Yields:
         ``advance(count=1, note="", tokens=0, loss=None)``, which moves the bar. The note and the loss stay until the
-        next ones; tokens are those of these units, shown per second.
+        next ones; tokens are those of these units, shown per second as ``counted``.
     """
     worker = _worker.get()
     if not sys.stderr.isatty():
-        yield _Lines(description if worker is None else f"{worker}, {description}", total, unit, done, clock).advance
+        named = description if worker is None else f"{worker}, {description}"
+        yield _Lines(named, total, unit, done, clock, counted).advance
         return
     if worker is not None:
         yield show_nothing
@@ -123,7 +136,7 @@ def progress(
         TimeRemainingColumn(),
     )
     with _TwoLines(*columns, console=Console(stderr=True), transient=True) as bar:
-        yield _Bar(bar, description, total, done, clock).advance
+        yield _Bar(bar, description, total, done, clock, counted).advance
 
 
 @contextmanager

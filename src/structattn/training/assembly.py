@@ -21,7 +21,7 @@ from structattn.runs.folder import RunFolder, record_extension, run_digest, sett
 from structattn.runs.logs import NO_EVENTS, EventLog, NoLog, Timing, events_of, trained_seconds
 from structattn.runs.selection import MismatchError, best_updates, check_weights
 from structattn.runs.store import CheckpointStore, checkpoint_path, checkpoint_updates
-from structattn.settings.run import RunSettings, limits_of
+from structattn.settings.run import RunSettings, limits_of, unit_of_loss
 from structattn.support.devices import default_device, require_fast
 from structattn.support.errors import CheckpointError
 from structattn.support.files import flush_to_disk
@@ -175,15 +175,15 @@ def open_run(plan: Plan, learner: Learner, stop: StopFlag) -> Iterator[Run]:
             record_extension(run_dir, plan.settings, extension)
         threads, processes = torch.get_num_threads(), learner.world.size
         timing.record("start", update=progress.update, threads=threads, processes=processes)
-        limit = training.max_minutes
+        limit, counted = training.max_minutes, f"{unit_of_loss(plan.settings.task)}s"
         if limit is None:
-            bar = progress_bar("training", planned, "updates", progress.update)
+            bar = progress_bar("training", planned, "updates", progress.update, counted=counted)
         else:  # the other limits are seldom reached
 
             def of_time() -> str:
                 return f"{timing.seconds / 60:.1f} of {limit:g} min"
 
-            bar = progress_bar("training", None, "updates", progress.update, of_time)
+            bar = progress_bar("training", None, "updates", progress.update, of_time, counted)
         advance = files.enter_context(bar)
         yield Run(training, plan.task, learner, order, events, timing, store, stop, advance, progress, saved)
 

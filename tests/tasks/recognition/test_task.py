@@ -131,6 +131,11 @@ def run_dir(folder, tmp_path_factory):
     return path
 
 
+def test_progress_counts_strings(folder, tmp_path, capsys):
+    train(settings_of(folder, max_updates=1), tmp_path / "run")
+    assert " strings/s" in capsys.readouterr().err
+
+
 def test_a_run(run_dir, folder):
     scores = evaluate(run_dir, "test", batch_tokens=300)
     assert scores.num_sequences == scores.num_tokens == 80
