@@ -90,7 +90,12 @@ def test_scores_and_data_are_shown_as_they_are_now(run_dir, tmp_path):
     weights.write_bytes(weights.read_bytes()[:-1] + b"x")
     with pytest.raises(CheckpointError, match="SHA-256"):
         inspect_run(tmp_path / "run")
-    with pytest.raises(StructattnError, match="is not a run folder"):
+    with pytest.raises(StructattnError, match=r"is not a run folder: settings\.yaml is missing"):
+        inspect_run(tmp_path)
+    with pytest.raises(StructattnError, match="nowhere is not a run folder: it does not exist"):
+        inspect_run(tmp_path / "nowhere")
+    (tmp_path / "sweep.yaml").touch()
+    with pytest.raises(StructattnError, match=r"it is that of a sweep, whose runs are in .*/runs"):
         inspect_run(tmp_path)
 
 

@@ -20,6 +20,8 @@ from structattn.support.json_files import read_json, write_json
 from structattn.support.plugins import require_loaded
 from structattn.support.reading import read_bytes
 
+SWEEP_SETTINGS = "sweep.yaml"
+"""The file of settings in the folder of a sweep, which is not that of a run."""
 _SETTINGS_DIGEST = b"# sha256: "
 
 
@@ -187,9 +189,12 @@ def existing_run(run_dir: Path) -> RunFolder:
         StructattnError: it is not a run folder.
     """
     folder = RunFolder(run_dir)
-    if not folder.has_run():
-        raise StructattnError(f"{run_dir} is not a run folder: {folder.settings.name} is missing")
-    return folder
+    if folder.has_run():
+        return folder
+    reason = f"{folder.settings.name} is missing" if run_dir.exists() else "it does not exist"
+    if (run_dir / SWEEP_SETTINGS).exists():
+        reason = f"it is that of a sweep, whose runs are in {run_dir / 'runs'}"
+    raise StructattnError(f"{run_dir} is not a run folder: {reason}")
 
 
 def begin_run(run_dir: RunFolder, settings: RunSettings, card: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 
 from structattn.loading.evaluate import evaluate, is_scored
-from structattn.runs.folder import RunFolder, check_same_settings
+from structattn.runs.folder import SWEEP_SETTINGS, RunFolder, check_same_settings
 from structattn.settings.training import Budget
 from structattn.support.environment import is_out_of_memory
 from structattn.support.errors import Interrupted, LockedError, SettingsError, StructattnError
@@ -137,7 +137,7 @@ class SweepFolder:
     def __init__(self, path: Path, trial_results: Path | None = None) -> None:
         self.path = path
         self.trial_results = None if trial_results is None else trial_results.absolute()
-        self.settings = path / "sweep.yaml"
+        self.settings = path / SWEEP_SETTINGS
         self.runs = path / "runs"
         self.table = path / "table.json"
         self.index = path / "trials.json"
