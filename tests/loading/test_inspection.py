@@ -39,6 +39,7 @@ def test_runs_of_every_kind_are_inspected(run_dir, kind, kinds):
     assert (found.ended, found.update, found.best_update, found.checkpoints) == ("updates", 1, 1, [1])
     assert found.parameters == sum(parameter.numel() for parameter in run.model.parameters())
     counts = {name: sum(p.numel() for p in part.parameters()) for name, part in run.model.named_children()}
+    assert list(found.parts) == sorted(found.parts)
     assert set(found.parts) <= {*counts, "model"}
     assert found.parts.get("layers") == counts.get("layers")
     splits = {name: len(run.prepared.split(name)) for name in run.prepared.splits}

@@ -124,7 +124,7 @@ def _parts(checkpoint: Path) -> dict[str, int]:
     counts = Counter[str]()
     for name, tensor in read_tensors(checkpoint, MODEL_NAME, read_manifest(checkpoint)).items():
         counts[name.split(".")[0]] += tensor.numel()
-    return dict(counts)
+    return dict(sorted(counts.items()))  # safetensors has no order
 
 
 def _data(path: Path, stated: dict[str, Any]) -> dict[str, Any]:
