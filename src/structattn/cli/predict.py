@@ -1,4 +1,4 @@
-"""``structattn predict``: answers of transductions, transformations and parsers."""
+"""``structattn predict``: answers of transductions, recognizers, transformations and parsers."""
 
 from functools import partial
 
@@ -9,8 +9,9 @@ from structattn.cli.output import print_results
 def predict(run: Run, json: JsonLines = False) -> None:
     """Answer each line of standard input with one line.
 
-    The input of a transduction, symbols separated by spaces, is answered by its output; a sentence with a task word by
-    the question or the sentence in the present tense; the words of a sentence by their bracketed tree.
+    The input of a transduction, symbols separated by spaces, is answered by its output; a string by accept or reject,
+    of recognizers; a sentence with a task word by the question or the sentence in the present tense; the words of a
+    sentence by their bracketed tree.
 
     Examples:
         structattn predict runs/reverse < inputs.txt
