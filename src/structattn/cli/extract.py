@@ -72,7 +72,9 @@ def _print(extraction: "Extraction") -> None:
     print_line(f"{extraction.verdict.kind}: {'; '.join(extraction.verdict.reasons)}")
     if extraction.minimal is not None:
         automaton = extraction.minimal.automaton
-        kind = "deterministic" if automaton.is_deterministic else f"nondeterministic in {automaton.num_choices} places"
+        choices = automaton.num_choices
+        places = "1 place" if choices == 1 else f"{choices} places"
+        kind = "deterministic" if automaton.is_deterministic else f"nondeterministic in {places}"
         sizes = f"{len(automaton.controls)} controls, {len(automaton.items)} stack items"
         print_line(f"{sizes}, {len(automaton.transitions)} transitions; {kind}")
         print_line(f"  algorithm: {ALGORITHMS[extraction.algorithm]}")
