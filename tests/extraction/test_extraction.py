@@ -2,6 +2,8 @@
 
 import json
 from itertools import product
+from pathlib import Path
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import numpy as np
@@ -18,6 +20,7 @@ from structattn.extraction.configurations import Simulator
 from structattn.extraction.drawing import automaton_svg
 from structattn.extraction.letters import find_letters
 from structattn.extraction.minimization import minimized
+from structattn.extraction.pipeline import extract
 from structattn.extraction.stacks import (
     Allowed,
     NondeterministicReader,
@@ -250,6 +253,12 @@ def test_a_run_without_one_stack_is_refused(run_dirs):
     with pytest.raises(UsageError, match="2 stacks; expected one of the layers 0, 1"):
         stack_reader(open_run(run_dirs["two"]))
     assert isinstance(stack_reader(open_run(run_dirs["two"]), 1), SuperpositionReader)
+
+
+def test_a_run_on_other_data_is_refused():
+    recognizer = SimpleNamespace(run_dir=Path("runs/copy"), prepared=SimpleNamespace(kind="recognition"))
+    with pytest.raises(UsageError, match="runs/copy: its data are of kind 'recognition'; expected 'formal_language'"):
+        extract(recognizer)
 
 
 def test_report_links_the_page_of_the_automaton(run_dirs, tmp_path):

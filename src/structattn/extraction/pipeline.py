@@ -42,6 +42,7 @@ from structattn.extraction.to_grammar import TooManyRulesError
 from structattn.extraction.transitions import automaton_of
 from structattn.extraction.verdict import MIN_AGREEMENT, Verdict, verdict_of
 from structattn.loading.trained_run import TrainedRun
+from structattn.support.errors import UsageError
 from structattn.tasks.formal_languages.context_free import ContextFreeLanguage
 from structattn.tasks.formal_languages.grammar import EmptyLanguageError, Grammar
 from structattn.tasks.formal_languages.language_files.language_file import prepared_language
@@ -126,11 +127,13 @@ def extract(run: TrainedRun, settings: ExtractionSettings = ExtractionSettings()
         settings: how.
 
     Raises:
-        UsageError: the run has another task or model.
+        UsageError: the run has other data or another model.
         DataError: the prepared folder has no validation strings.
 
     Cost: for each string of n symbols that of n forward passes of the stack; a minute for strings of 80 symbols.
     """
+    if run.prepared.kind != "formal_language":
+        raise UsageError(f"{run.run_dir}: its data are of kind {run.prepared.kind!r}; expected 'formal_language'")
     reader = stack_reader(run, settings.layer)
     valid = validation_strings(run)
     observed = observe(run, reader, valid, what="validation strings")
