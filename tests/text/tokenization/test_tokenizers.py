@@ -116,6 +116,11 @@ def test_without_unknown_a_new_symbol_is_rejected_with_its_column():
         build_tokenizer("word", ["a"]).encode("<unk>")
 
 
+def test_spaces_between_characters_are_refused_with_the_way_to_write_them():
+    with pytest.raises(TextError, match=r"' ' is not in the vocabulary.*; its symbols are characters, written without"):
+        build_tokenizer("character", ["()"]).encode("( )")
+
+
 def test_control_symbols_are_left_out_of_text():
     tokenizer = build_tokenizer("word", ["a a b"])
     assert tokenizer.decode([1, 3, 4, 2, 0, 0]) == "a b"

@@ -230,6 +230,8 @@ class SymbolTokenizer:
             index = next(index for index, symbol in enumerate(symbols) if symbol not in id_of)
         column = LEVELS[self.level].byte_offset(line, index) + 1
         reason = f"{symbols[index]!r} is not in the vocabulary, which has no {UNKNOWN_SYMBOL}"
+        if symbols[index] == " ":
+            reason += "; its symbols are characters, written without spaces"
         raise TextError(reason, column)
 
     def decode(self, ids: Iterable[SupportsInt]) -> str:
