@@ -139,7 +139,7 @@ def test_cells_with_zero_restarts_are_skipped(tree, tmp_path):
             {"grid": {name: {str(value): {} for value in range(10)} for name in "abcdef"}},
             "up to 2,000,000 trials; expected at most 100,000",
         ),
-        ({"gird": {}}, "gird: no such field"),
+        ({"gird": {}}, "gird: no such field; did you mean grid"),
         ({"random": {RATE: {"low": 0, "high": 1}}}, "low: .* greater than 0"),
         ({"random": {RATE: {"kind": "cycle", "values": [0.1]}}, "sampler": "tpe"}, "is a cycle"),
         ({"random": {RATE: {"low": 2, "high": 1}}}, "low 2.0 is greater than high 1.0"),
@@ -214,7 +214,9 @@ def test_transduction_pairs_can_be_prepared(tree, tmp_path):
     tree["grid"]["language"] = {"RS": {"prepare.transduction": "reverse-string"}}
     assert {trial.prepare.transduction for trial in trials(tree, tmp_path)} == {"reverse-string"}
     tree["base"]["prepare"]["train"] = 3
-    with pytest.raises(SettingsError, match=r"prepare: transduction\.train: no such field"):
+    with pytest.raises(
+        SettingsError, match=r"prepare: transduction\.train: no such field.*expected one of .*train_lengths"
+    ):
         trials(tree, tmp_path)
 
 

@@ -226,11 +226,11 @@ def _fields_at(settings: type[BaseModel], location: Sequence[int | str]) -> set[
     """Return the fields of the group of settings at a location; of all members of a union if it names none."""
     groups = [settings]
     for part in location:
-        if isinstance(part, str) and any(part in group.model_fields for group in groups):
+        if named := [group for group in groups if part in _literals(group)]:
+            groups = named
+        elif isinstance(part, str) and any(part in group.model_fields for group in groups):
             fields = [group.model_fields[part] for group in groups if part in group.model_fields]
             groups = [member for field in fields for member, _ in _members_of_field(field)]
-        elif named := [group for group in groups if part in _literals(group)]:
-            groups = named
     return {name for group in groups for name in group.model_fields}
 
 

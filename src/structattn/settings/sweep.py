@@ -311,4 +311,4 @@ def _validated(tree: dict[str, Any], source: str) -> SweepSettings:
     try:
         return SweepSettings.model_validate(tree)
     except ValidationError as error:
-        raise SettingsError(error_message(error, tree, source)) from None
+        raise SettingsError(error_message(error, tree, source, settings=SweepSettings)) from None

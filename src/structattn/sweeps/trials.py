@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
 
+from structattn.settings.base import literal_of, members_of
 from structattn.settings.distributions import Cycle, LogUniform, Uniform
 from structattn.settings.prepare import Prepare, SampledData
 from structattn.settings.run import RunSettings, error_message, resolve_settings, set_path
@@ -175,7 +176,9 @@ def _prepare(tree: dict[str, Any], source: str) -> Prepare | None:
     try:
         made: Prepare = PREPARE.validate_python(given)
     except ValidationError as error:
-        raise SettingsError(error_message(error, given, f"{source}: prepare")) from None
+        kind = given.get("kind", "formal_language") if isinstance(given, dict) else given
+        known = next((each for each in members_of(Prepare) if literal_of(each, "kind") == kind), None)
+        raise SettingsError(error_message(error, given, f"{source}: prepare", settings=known)) from None
     return made.seeded(tree["seed"]) if isinstance(made, SampledData) else made
 
 
