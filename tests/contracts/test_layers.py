@@ -118,6 +118,12 @@ def test_another_width_is_refused_with_shapes(layer):
             call()
 
 
+def test_a_sequence_without_a_batch_is_refused(layer):
+    for call in (layer, layer.explain):
+        with pytest.raises(ValueError, match=rf"input has shape \(7, {WIDTH}\); expected \(B, T, d\)"):
+            call(examples()[0])
+
+
 def test_every_position_sees_itself_and_the_first(layer):
     x = examples(batch=100).requires_grad_()
     (gradient,) = torch.autograd.grad(layer(x)[:, 5].square().sum(), x)

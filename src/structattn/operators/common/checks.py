@@ -178,8 +178,10 @@ def mask_padding(x: Tensor, lengths: Tensor | None, name: str = "lengths") -> Te
     """Set ``x`` (B, T, d) to zero from each length on, NaN included; its gradient is zero there, too.
 
     Raises:
-        ValueError: ``lengths``, called ``name``, are not integers (B,).
+        ValueError: ``x`` has not three dimensions, or ``lengths``, called ``name``, are not integers (B,).
     """
+    if x.dim() != 3:
+        raise ValueError(f"the input has shape {tuple(x.shape)}; expected (B, T, d)")
     if lengths is None:
         return x
     require_lengths(lengths, len(x), name)
