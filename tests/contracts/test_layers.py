@@ -124,6 +124,18 @@ def test_a_sequence_without_a_batch_is_refused(layer):
             call(examples()[0])
 
 
+@pytest.mark.parametrize("gradients", [True, False])
+def test_a_step_refuses_a_batch_that_is_not_that_of_the_state(layer, gradients):
+    x = examples()[:, 0]
+    with torch.set_grad_enabled(gradients):
+        states = [layer.initial_state(2)]
+        states.append(layer.step(x[:2], states[0])[1])
+        for state in states:
+            for batch in (1, 3):
+                with pytest.raises((ValueError, RuntimeError), match=r"batch|shape|[Ss]ize"):
+                    layer.step(x[:batch], state)
+
+
 def test_every_position_sees_itself_and_the_first(layer):
     x = examples(batch=100).requires_grad_()
     (gradient,) = torch.autograd.grad(layer(x)[:, 5].square().sum(), x)

@@ -104,6 +104,12 @@ def require_lengths(lengths: object, batch: int, name: str = "lengths") -> None:
     raise ValueError(f"{name}: integers (B,) = ({batch},), found {found}")
 
 
+def require_batch_of_state(x_t: Tensor, state: Tensor) -> None:
+    """Raise ValueError unless the batch of a step, the first axis, is that of the state."""
+    if len(x_t) != len(state):
+        raise ValueError(f"the step has batch size {len(x_t)}; expected {len(state)}, the state's")
+
+
 def integer_lengths(lengths: Tensor | None, batch: int, device: torch.device, name: str = "lengths") -> Tensor | None:
     """Return the lengths as (B,) int64 on ``device``, or None; their range is checked by the compiled kernels.
 

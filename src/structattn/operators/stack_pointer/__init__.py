@@ -107,5 +107,11 @@ def stack_pointer_step(
         stack: the rows so far, as many as there were steps, and one.
         action: push, no-op, pop.
         value: the value of this step.
+
+    Raises:
+        ValueError: the shapes do not fit.
     """
+    batch, _, size = stack.shape
+    require_shape("action", action, (batch, 3), "(B, 3)")
+    require_shape("value", value, (batch, size), "(B, d)")
     return endless_superposition_step(stack, action, value)
