@@ -78,6 +78,17 @@ def test_contract(layer, check):
         CROSS_CHECKS[check](layer, *examples())
 
 
+@pytest.mark.parametrize("with_gradients", [True, False])
+def test_a_step_refuses_a_batch_that_is_not_that_of_the_state(layer, with_gradients):
+    x, memory = examples()
+    with torch.set_grad_enabled(with_gradients):
+        state = layer.initial_state(memory[:2])
+        for each in (state, state.select(torch.tensor([1, 0]))):
+            for batch in (1, 3):
+                with pytest.raises(ValueError, match=f"the step has batch size {batch}; expected 2"):
+                    layer.step(x[:batch, 0], each)
+
+
 def test_every_position_sees_the_whole_memory(layer):
     x, memory = examples(batch=200)
     memory.requires_grad_()

@@ -13,7 +13,13 @@ from structattn.attention.positions.biases import ScorePositions
 from structattn.attention.projections import InputProjection, apply_positions
 from structattn.attention.protocols import Explanation, Streams
 from structattn.operators import softmax_attention
-from structattn.operators.common.checks import computing_precision, full_memory_lengths, mask_padding, without_autocast
+from structattn.operators.common.checks import (
+    computing_precision,
+    full_memory_lengths,
+    mask_padding,
+    require_batch_of_state,
+    without_autocast,
+)
 from structattn.support.shapes import Float, Lengths
 
 X = TypeVar("X")  # Tensor, or Streams: hidden states (B, T, d)
@@ -226,6 +232,7 @@ class CrossHeads(nn.Module, Generic[X]):
     def step(self, x_t: X, state: CrossAttentionCache) -> tuple[X, CrossAttentionCache]:
         """Process one position (B, d). Cost: O(S d + d^2)."""
         (query,) = self._queries(_each(x_t, lambda x: x[:, None]))
+        require_batch_of_state(query, state.row_indices)
         outputs = self.selection.attend_cached(query, state, None, self.training)
         return _each(self.output(outputs), lambda y: y[:, 0]), state
 
