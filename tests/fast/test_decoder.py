@@ -175,6 +175,20 @@ def test_sublayers_that_are_not_in_the_kernel_run_between_the_others(name, padde
 
 
 @needs_kernel
+@pytest.mark.parametrize("changes", [{}, {"decoder": {"layers": "2xnone"}}, MODULES["first and last"][0]], ids=str)
+@torch.no_grad()
+def test_states_of_another_batch_or_width_are_refused(changes):
+    fast = accelerated(built(**changes))
+    state, tokens = started(fast).state, torch.tensor([3, 4, 5, 6])
+    for each in (state, fast.step(tokens[:3], state)[1], state.select(torch.tensor([2, 2, 0]))):
+        for batch in (0, 1, 4):
+            with pytest.raises(ValueError, match=f"the step has batch size {batch}; expected 3, the state's"):
+                fast.step(tokens[:batch], each)
+    with pytest.raises(ValueError, match=r"input has shape \(3, 20\); expected \(3, 12\)"):
+        fast.step(tokens[:3], started(accelerated(built(d_model=12, **changes))).state)
+
+
+@needs_kernel
 @pytest.mark.parametrize("heads", [(8, 9), (9, 8)])
 @torch.no_grad()
 def test_layers_with_different_numbers_of_heads(heads):

@@ -39,6 +39,7 @@ from structattn.models import EncoderDecoder
 from structattn.models.block import Block, Residual
 from structattn.models.embedding import Embedding
 from structattn.models.layers import Layers, LayersState
+from structattn.operators.common.checks import require_batch_of_state, wrong_width
 from structattn.support.shapes import Float, Int, Lengths
 
 Parts = Sequence[tuple[Any, Kind | None]]  # sublayers with their kinds in the kernel; None for modules
@@ -84,13 +85,20 @@ class AcceleratedDecoder:
 
 
 def fast_step(model: EncoderDecoder, tokens: Tensor, state: FastState) -> tuple[Tensor, FastState]:
-    """Return the logits of ``model.step`` and the new state."""
+    """Return the logits of ``model.step`` and the new state.
+
+    Raises:
+        ValueError: the state has another batch size, or is that of a model of another width.
+    """
+    require_batch_of_state(tokens, state.memory.first)
     weights, embedding = state.weights, cast(Embedding, model.target)
     cache = None if state.cache is None else _needed(state.cache.extend(), weights)
     state = replace(state, cache=cache)
     indices = tokens.new_zeros(len(tokens), 0) if cache is None else cache.row_indices
     rows, modules, after = Step(state).cached_rows(weights.in_kernel), iter(state.modules), list[Any]()
     x: Any = embedding.embed_step(tokens, state.position)
+    if x.shape[1] != weights.d_model:
+        raise wrong_width(x, weights.d_model)
     for run in weights.runs:
         if run.packed is not None:
             x = decoder_layers(run.packed, x, [next(rows) for _ in run.parts], indices, state.memory)

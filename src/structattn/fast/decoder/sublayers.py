@@ -119,6 +119,11 @@ class FastWeights:
     runs: tuple[Run, ...]
 
     @property
+    def d_model(self) -> int:
+        """The width of the hidden states."""
+        return len(self.packed.sublayers[0].norm[0])
+
+    @property
     def in_kernel(self) -> list[tuple[Any, Kind]]:
         """The sublayers in the kernel, with their kinds."""
         return [(part, kind) for run in self.runs for part, kind in run.parts if kind is not None]
