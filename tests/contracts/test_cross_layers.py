@@ -89,6 +89,14 @@ def test_a_step_refuses_a_batch_that_is_not_that_of_the_state(layer, with_gradie
                     layer.step(x[:batch, 0], each)
 
 
+@pytest.mark.parametrize("batch", [0, 1, 2])
+def test_a_memory_of_another_batch_is_refused(layer, batch):
+    x, memory = examples()
+    for call in (layer, layer.attend, layer.explain):
+        with pytest.raises(ValueError, match=f"the memory has batch size {batch}; expected 3, the input's"):
+            call(x, memory[:batch])
+
+
 def test_every_position_sees_the_whole_memory(layer):
     x, memory = examples(batch=200)
     memory.requires_grad_()

@@ -180,7 +180,7 @@ class CrossGaussianAttention(nn.Module):
     ) -> Float[Tensor, "batch time d_model"]:
         """Process whole sequences. Cost: O((T + S) d^2) each, and O(T S d / H) for each learned head."""
         x, memory = mask_padding(x, lengths), mask_padding(memory, memory_lengths, "memory_lengths")
-        end = full_memory_lengths(lengths, memory_lengths, memory.shape[1])
+        end = full_memory_lengths(x, memory, lengths, memory_lengths)
         return mask_padding(self.output(self.heads(x, memory, lengths=lengths, memory_lengths=end)), lengths)
 
     def attend(
@@ -192,7 +192,7 @@ class CrossGaussianAttention(nn.Module):
     ) -> tuple[Float[Tensor, "batch time d_model"], Float[Tensor, "batch heads time source"]]:
         """Return the output and the weights, before dropout; those of learned heads are differentiable."""
         x, memory = mask_padding(x, lengths), mask_padding(memory, memory_lengths, "memory_lengths")
-        end = full_memory_lengths(lengths, memory_lengths, memory.shape[1])
+        end = full_memory_lengths(x, memory, lengths, memory_lengths)
         outputs, weights = self.heads.attend(x, memory, lengths=lengths, memory_lengths=end)
         return mask_padding(self.output(outputs), lengths), weights
 

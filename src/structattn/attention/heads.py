@@ -253,7 +253,7 @@ class CrossHeads(nn.Module, Generic[X]):
     ) -> tuple[AttentionInputs, tuple[Tensor, ...]]:
         (query,) = self._queries(_masked(x, lengths))
         key, *values = self._projected_memory(_masked(memory, memory_lengths, "memory_lengths"))
-        end = full_memory_lengths(lengths, memory_lengths, key.shape[2])
+        end = full_memory_lengths(query, key, lengths, memory_lengths)
         return AttentionInputs(query, key, lengths=lengths, memory_lengths=end), tuple(values)
 
 

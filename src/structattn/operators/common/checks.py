@@ -194,11 +194,25 @@ def mask_padding(x: Tensor, lengths: Tensor | None, name: str = "lengths") -> Te
     return torch.where(inside(lengths.to(x.device), x.shape[1])[..., None], x, 0)
 
 
-def full_memory_lengths(lengths: Tensor | None, memory_lengths: Tensor | None, source: int) -> Tensor | None:
-    """Return memory lengths for the operators, which take those of queries for both: S where only queries have any."""
+def full_memory_lengths(
+    x: Tensor, memory: Tensor, lengths: Tensor | None, memory_lengths: Tensor | None
+) -> Tensor | None:
+    """Return memory lengths for the operators, which take those of queries for both: S where only queries have any.
+
+    Args:
+        x: the input, (B, T, d), or its queries, (B, H, T, D).
+        memory: (B, S, d), or its keys, (B, H, S, D).
+        lengths: of the input.
+        memory_lengths: of the memory.
+
+    Raises:
+        ValueError: the memory has another batch size.
+    """
+    if len(memory) != len(x):
+        raise ValueError(f"the memory has batch size {len(memory)}; expected {len(x)}, the input's")
     if lengths is None or memory_lengths is not None:
         return memory_lengths
-    return torch.full_like(lengths, source)
+    return torch.full_like(lengths, memory.shape[-2])
 
 
 def head_size(size: int, num_heads: int, name: str = "d_model") -> int:
