@@ -153,6 +153,12 @@ def delta_steps(*tensors: Tensor) -> Tensor:
     return torch.stack(readings, 2)
 
 
+def network_step(gates: Tensor, *maps: Tensor, batch: int = 2) -> Any:
+    """One step from the initial state of a batch; arguments as of ``network``, without time."""
+    state = operators.stack_rnn_initial_state(maps[-1], batch, 2, SUPERPOSITION)
+    return operators.stack_rnn_step(gates, *maps[:-1], state, "tanh", SUPERPOSITION)
+
+
 def gumbel_attention(scores: Tensor, values: Tensor) -> Tensor:
     """``hard_attention`` with ``sample``, for given noise."""
     return gumbel_softmax(scores, scores.detach().amax(-1), 0.7) @ values
@@ -179,6 +185,7 @@ NONDETERMINISTIC = RecurrentStack("nondeterministic", 2, 1, 2, "none")
 STRATIFIED = RecurrentStack("stratified", 2, pushed="tanh")
 TOO_LONG, FLOATS = torch.tensor([4, 3]), torch.tensor([1.0, 2.0])
 SPLITS = torch.tensor([[0, 0, 1, 3], [0, 0, 0, 1], [1, 0, 0, 2], [1, 0, 2, 3]])  # of sequences of 4 positions
+DELTA_STEP = numbers(2, 1, 3, 2), *(part[:, :, 0] for part in delta_parts(2, 3))
 GAUSSIANS = {"offsets": (0.0, -1.5)}
 
 CATALOGUE = (
@@ -371,6 +378,18 @@ CATALOGUE = (
             "ordinary": Sample(network(NONDETERMINISTIC, 4), {"cell": "lstm", "stack": NONDETERMINISTIC}),
             "superposition": Sample(network(SUPERPOSITION, 1), {"cell": "tanh", "stack": SUPERPOSITION}),
         },
+        (
+            (
+                failing(network_step, numbers(1, 2), *network(SUPERPOSITION, 1)[1:]),
+                ValueError,
+                "gates has shape (1, 2); expected (B, G) = (2, 2)",
+            ),
+            (
+                failing(network_step, numbers(2, 2), numbers(1, 4), *network(SUPERPOSITION, 1)[2:]),
+                ValueError,
+                "recurrent has shape",
+            ),
+        ),
         refused=frozenset({"double backward"}),
     ),
     Operator(
@@ -389,6 +408,12 @@ CATALOGUE = (
         "delta_product_step",
         delta_steps,
         {"ordinary": Sample(delta_parts(2, 3))},
+        tuple(
+            (failing(operators.delta_product_step, *DELTA_STEP[:i], part[:1], *DELTA_STEP[i + 1 :]), ValueError, error)
+            for i, (part, error) in enumerate(
+                zip(DELTA_STEP, ("query", "query", "key", "value", "beta", "log_decay"), strict=True)
+            )
+        ),
         refused=frozenset(),
         definition=lambda *tensors: operators.delta_product(*tensors, implementation="reference"),
         has_implementations=False,

@@ -8,6 +8,7 @@ a and b the sizes of keys and values.
 import torch
 from torch import Tensor
 
+from structattn.operators.common.checks import require_shape
 from structattn.support.shapes import Float
 
 
@@ -30,7 +31,17 @@ def delta_product_step(
         value: v_1 to v_m.
         beta: beta_1 to beta_m.
         log_decay: g.
+
+    Raises:
+        ValueError: shapes do not fit.
     """
+    require_shape("state", state, (None, None, None, None), "(B, H, a, b)")
+    batch, heads, size, width = state.shape
+    require_shape("query", query, (batch, heads, size), "(B, H, a)")
+    require_shape("key", key, (batch, heads, None, size), "(B, H, m, a)")
+    require_shape("value", value, (*key.shape[:3], width), "(B, H, m, b)")
+    require_shape("beta", beta, key.shape[:3], "(B, H, m)")
+    require_shape("log_decay", log_decay, (batch, heads), "(B, H)")
     state = torch.exp(log_decay)[..., None, None] * state
     for k, v, strength in zip(key.unbind(2), value.unbind(2), beta.unbind(2), strict=True):
         error = v - (k[..., None, :] @ state).squeeze(-2)

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from structattn.operators.common.checks import inside
+from structattn.operators.common.checks import inside, require_shape
 from structattn.operators.common.implementation import Implementation
 from structattn.operators.common.states import Selectable
 from structattn.operators.stack_rnn.stack_states import StackState, empty_stack
-from structattn.operators.stack_rnn.stacks import Cell, RecurrentStack, next_hidden
+from structattn.operators.stack_rnn.stacks import Cell, RecurrentStack, gate_factor, next_hidden
 from structattn.support.shapes import Float, Int
 
 
@@ -64,11 +64,20 @@ def step(
 
     ``state`` is unchanged: it can be stepped again, and the gradients of all successors add up. Cost: G (U + R) +
     (A + m) U multiply-adds for each sequence, and the stack's step.
+
+    Raises:
+        ValueError: shapes do not fit, or the cell is unknown.
     """
     seen = state.hidden if state.stack is None else torch.cat([state.hidden, state.stack.reading()], -1)
+    size = gate_factor(cell) * state.hidden.shape[1]
+    require_shape("gates", gates, (len(seen), size), "(B, G)")
+    require_shape("recurrent", recurrent, (size, seen.shape[1]), "(G, U + R)")
     hidden, memory = next_hidden(cell, gates + F.linear(seen, recurrent), state.memory)
     if stack is None or state.stack is None or heads is None:
         return StackRnnState(hidden, memory, None)
+    require_shape("heads", heads, (stack.action_size + stack.vector, hidden.shape[1]), "(A + m, U)")
+    if bias is not None:
+        require_shape("bias", bias, heads.shape[:1], "(A + m,)")
     actions, numbers = F.linear(hidden, heads, bias).split_with_sizes([stack.action_size, stack.vector], -1)
     return StackRnnState(hidden, memory, state.stack.after(actions, stack.pushed_vector(numbers)))
 
