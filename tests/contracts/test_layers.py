@@ -132,8 +132,15 @@ def test_a_step_refuses_a_batch_that_is_not_that_of_the_state(layer, gradients):
         states.append(layer.step(x[:2], states[0])[1])
         for state in states:
             for batch in (1, 3):
-                with pytest.raises((ValueError, RuntimeError), match=r"batch|shape|[Ss]ize"):
+                refused = rf"the step has batch size {batch}; expected 2|push_t has shape \({batch}, .*expected .*\(2, "
+                with pytest.raises(ValueError, match=refused):
                     layer.step(x[:batch], state)
+
+
+@pytest.mark.parametrize("wrong", [[8, 3, 0], [7, 3, -1]], ids=str)
+def test_lengths_out_of_range_are_refused(layer, wrong):
+    with pytest.raises(ValueError, match=rf"lengths range from {min(wrong)} to {max(wrong)}; expected 0 to 7"):
+        layer(examples(), torch.tensor(wrong))
 
 
 def test_every_position_sees_itself_and_the_first(layer):

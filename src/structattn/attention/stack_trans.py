@@ -11,7 +11,14 @@ from structattn.attention.projections import Projection
 from structattn.attention.protocols import Explanation
 from structattn.attention.several_stacks import fold, fold_lengths
 from structattn.operators import SuperpositionAction
-from structattn.operators.common.checks import computing_precision, head_size, mask_padding, without_autocast
+from structattn.operators.common.checks import (
+    checked_lengths,
+    computing_precision,
+    head_size,
+    mask_padding,
+    require_batch_of_state,
+    without_autocast,
+)
 from structattn.operators.common.stack_contents import StackContents
 from structattn.operators.common.states import Selectable
 from structattn.operators.superposition_stack import superposition_step
@@ -93,6 +100,7 @@ class StackTransAttention(nn.Module):
     ) -> Float[Tensor, "batch time d_model"]:
         """Process whole sequences. Cost: O(T K m + T d m) each, step by step."""
         x = mask_padding(x, lengths)
+        ends = None if lengths is None else checked_lengths(lengths, len(x), x.shape[1], x.device)
         cells, before = self.initial_state(len(x)).cells, []
         after = []
         with without_autocast(x.device):
@@ -102,7 +110,7 @@ class StackTransAttention(nn.Module):
                 after.append(cells)
         stacks = after if self.read == "after" else before
         chosen = torch.stack(stacks, 1) if stacks else cells[:, None][:, :0]
-        return mask_padding(self._output(x, chosen), lengths)
+        return mask_padding(self._output(x, chosen), ends)
 
     def initial_state(self, batch_size: int) -> StackTransState:
         """Return empty stacks."""
@@ -113,6 +121,7 @@ class StackTransAttention(nn.Module):
         self, x_t: Float[Tensor, "batch d_model"], state: StackTransState
     ) -> tuple[Float[Tensor, "batch d_model"], StackTransState]:
         """Process one position. Cost: O(K m + d m)."""
+        require_batch_of_state(x_t, state.cells)
         action, value = (part[:, 0] for part in self._actions_and_values(x_t[:, None]))
         with without_autocast(x_t.device):
             cells = self._next(state.cells, action, value)

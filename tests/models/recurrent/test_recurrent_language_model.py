@@ -57,6 +57,24 @@ def model(request):
     return built(request.param)
 
 
+@pytest.mark.parametrize("first", [1, 4])
+@pytest.mark.parametrize("steps", [0, 2])
+def test_a_step_refuses_a_batch_that_is_not_that_of_the_state(model, steps, first):
+    ids, state = torch.full((4,), first), model.initial_state(3)
+    for _ in range(steps):
+        _, state = model.step(ids[:3], state)
+    for batch in (0, 1, 4):
+        with pytest.raises(ValueError, match=f"the step has batch size {batch}; expected 3, the state's"):
+            model.step(ids[:batch], state)
+
+
+@pytest.mark.parametrize("wrong", [[7, 2], [-1, 2]], ids=str)
+def test_lengths_out_of_range_are_refused(model, wrong):
+    for first in (1, 4):
+        with pytest.raises(ValueError, match=f"lengths range from {min(wrong)} to {max(wrong)}; expected 0 to 6"):
+            model(tokens(batch=2, first=first), torch.tensor(wrong))
+
+
 @pytest.mark.parametrize("cell", ["lstm", "rnn"])
 def test_layers_and_the_learned_start_are_torchs(cell):
     """Three layers of torch's own networks, with their second bias 0, from tanh(p), without a stack."""

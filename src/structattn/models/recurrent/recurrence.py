@@ -14,7 +14,7 @@ from structattn.operators import (
     stack_rnn_initial_state,
     stack_rnn_step,
 )
-from structattn.operators.common.checks import mask_padding, require_lengths
+from structattn.operators.common.checks import checked_lengths, mask_padding
 from structattn.operators.common.implementation import Implementation
 from structattn.operators.stack_rnn import Cell, gate_factor
 from structattn.support.shapes import Bool, Float, Int, Lengths
@@ -191,10 +191,10 @@ def remove_bos(tokens: Int[Tensor, "batch time"], lengths: Lengths) -> InputWith
     """Remove a leading <bos> from the sequences that have one.
 
     Raises:
-        ValueError: lengths are not integers (B,).
+        ValueError: lengths are not integers (B,), or outside 0..T.
     """
     if lengths is not None:
-        require_lengths(lengths, len(tokens))
+        lengths = checked_lengths(lengths, len(tokens), tokens.shape[1], lengths.device)
     if tokens.shape[1] == 0:
         return InputWithoutBos(tokens, lengths, has_bos=False)
     has_bos = tokens[:, 0] == BOS
