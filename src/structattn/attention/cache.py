@@ -11,7 +11,7 @@ from torch import Tensor
 from structattn.attention.positions.biases import ScorePositions
 from structattn.attention.projections import apply_positions
 from structattn.operators import softmax_attention
-from structattn.operators.common.checks import integer_lengths, require_batch_of_state
+from structattn.operators.common.checks import integer_lengths, wrong_batch
 from structattn.operators.common.kernels import can_index_rows
 from structattn.operators.softmax_attention.cpu import softmax_attention_indexed
 from structattn.support.shapes import Float, Int, Lengths
@@ -127,7 +127,8 @@ class KeyValueCache:
         Raises:
             ValueError: the tensors have another batch size, which would take rows of other caches.
         """
-        require_batch_of_state(tensors[0], self.row_indices)
+        if len(tensors[0]) != len(self.row_indices):
+            raise wrong_batch(tensors[0], self.row_indices)
         needs_grad = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (*tensors, *self.rows))
         if needs_grad or torch.compiler.is_compiling():  # in-place writes are not allowed
             pairs = zip(self.tensors, tensors, strict=True)

@@ -16,8 +16,8 @@ from structattn.operators.common.checks import (
     computing_precision,
     head_size,
     mask_padding,
-    require_batch_of_state,
     without_autocast,
+    wrong_batch,
 )
 from structattn.operators.common.states import Selectable
 from structattn.support.shapes import Float, Lengths
@@ -115,7 +115,8 @@ class DeltaProductAttention(nn.Module):
         self, x_t: Float[Tensor, "batch d_model"], state: DeltaProductState
     ) -> tuple[Float[Tensor, "batch d_model"], DeltaProductState]:
         """Process one position, in constant time and memory."""
-        require_batch_of_state(x_t, state.matrices)
+        if len(x_t) != len(state.matrices):
+            raise wrong_batch(x_t, state.matrices)
         inputs, others = self._projected(x_t[:, None])
         seen = torch.cat([state.recent, inputs], 1)
         token = [part[:, :, 0] for part in self._recurrence(self._convolved(seen)[:, -1:], others)]

@@ -15,7 +15,7 @@ from structattn.attention.positions.biases import ScorePositions
 from structattn.attention.projections import OutputProjection
 from structattn.attention.protocols import Explanation
 from structattn.operators import gaussian_attention
-from structattn.operators.common.checks import full_memory_lengths, mask_padding, require_batch_of_state
+from structattn.operators.common.checks import full_memory_lengths, mask_padding, wrong_batch
 from structattn.operators.common.kernels import can_index_rows
 from structattn.operators.common.states import Selectable
 from structattn.operators.gaussian_attention import Gaussians, Kernel
@@ -211,7 +211,8 @@ class CrossGaussianAttention(nn.Module):
         self, x_t: Float[Tensor, "batch d_model"], state: CrossGaussianState
     ) -> tuple[Float[Tensor, "batch d_model"], CrossGaussianState]:
         """Process one position. Cost: O(d^2), and O(S d / H) for each learned head."""
-        require_batch_of_state(x_t, state.hard.row_indices)
+        if len(x_t) != len(state.hard.row_indices):
+            raise wrong_batch(x_t, state.hard.row_indices)
         outputs, learned = _cached_attention(self.heads.gaussians, state.hard, state.steps), self.heads.learned
         if learned is not None and state.learned is not None:
             learned_outputs = learned.attend_cached(learned.queries(x_t[:, None]), state.learned)

@@ -17,8 +17,8 @@ from structattn.operators.common.checks import (
     computing_precision,
     full_memory_lengths,
     mask_padding,
-    require_batch_of_state,
     without_autocast,
+    wrong_batch,
 )
 from structattn.support.shapes import Float, Lengths
 
@@ -232,7 +232,8 @@ class CrossHeads(nn.Module, Generic[X]):
     def step(self, x_t: X, state: CrossAttentionCache) -> tuple[X, CrossAttentionCache]:
         """Process one position (B, d). Cost: O(S d + d^2)."""
         (query,) = self._queries(_each(x_t, lambda x: x[:, None]))
-        require_batch_of_state(query, state.row_indices)
+        if len(query) != len(state.row_indices):
+            raise wrong_batch(query, state.row_indices)
         outputs = self.selection.attend_cached(query, state, None, self.training)
         return _each(self.output(outputs), lambda y: y[:, 0]), state
 

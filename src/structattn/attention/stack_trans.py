@@ -16,8 +16,8 @@ from structattn.operators.common.checks import (
     computing_precision,
     head_size,
     mask_padding,
-    require_batch_of_state,
     without_autocast,
+    wrong_batch,
 )
 from structattn.operators.common.stack_contents import StackContents
 from structattn.operators.common.states import Selectable
@@ -121,7 +121,8 @@ class StackTransAttention(nn.Module):
         self, x_t: Float[Tensor, "batch d_model"], state: StackTransState
     ) -> tuple[Float[Tensor, "batch d_model"], StackTransState]:
         """Process one position. Cost: O(K m + d m)."""
-        require_batch_of_state(x_t, state.cells)
+        if len(x_t) != len(state.cells):
+            raise wrong_batch(x_t, state.cells)
         action, value = (part[:, 0] for part in self._actions_and_values(x_t[:, None]))
         with without_autocast(x_t.device):
             cells = self._next(state.cells, action, value)

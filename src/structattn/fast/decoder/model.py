@@ -39,7 +39,7 @@ from structattn.models import EncoderDecoder
 from structattn.models.block import Block, Residual
 from structattn.models.embedding import Embedding
 from structattn.models.layers import Layers, LayersState
-from structattn.operators.common.checks import require_batch_of_state, wrong_width
+from structattn.operators.common.checks import wrong_batch, wrong_width
 from structattn.support.shapes import Float, Int, Lengths
 
 Parts = Sequence[tuple[Any, Kind | None]]  # sublayers with their kinds in the kernel; None for modules
@@ -90,7 +90,8 @@ def fast_step(model: EncoderDecoder, tokens: Tensor, state: FastState) -> tuple[
     Raises:
         ValueError: the state has another batch size, or is that of a model of another width.
     """
-    require_batch_of_state(tokens, state.memory.first)
+    if len(tokens) != len(state.memory.first):
+        raise wrong_batch(tokens, state.memory.first)
     weights, embedding = state.weights, cast(Embedding, model.target)
     cache = None if state.cache is None else _needed(state.cache.extend(), weights)
     state = replace(state, cache=cache)

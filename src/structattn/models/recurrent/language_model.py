@@ -20,7 +20,7 @@ from structattn.operators import (
     stratified_stack_weights,
     superposition_stack_weights,
 )
-from structattn.operators.common.checks import mask_padding, require_batch_of_state, require_lengths
+from structattn.operators.common.checks import mask_padding, require_lengths, wrong_batch
 from structattn.operators.common.implementation import Implementation
 from structattn.operators.common.stack_contents import StackContents
 from structattn.operators.common.states import Selectable
@@ -149,7 +149,8 @@ class RecurrentLanguageModel(nn.Module):
             ValueError: some sequences begin with <bos> and others do not, or the state has another batch size.
         """
         network = state.network
-        require_batch_of_state(tokens, network.hidden)
+        if len(tokens) != len(network.hidden):
+            raise wrong_batch(tokens, network.hidden)
         if state.started or not _all_have_bos(tokens):
             network = self.recurrence.step(self.embedding(tokens[:, None])[:, 0], network)  # type: ignore[arg-type]  # its own
         logits = class_logits(network.hidden, self.output, self.embedding)

@@ -104,12 +104,6 @@ def require_lengths(lengths: object, batch: int, name: str = "lengths") -> None:
     raise ValueError(f"{name}: integers (B,) = ({batch},), found {found}")
 
 
-def require_batch_of_state(x_t: Tensor, state: Tensor) -> None:
-    """Raise ValueError unless the batch of a step, the first axis, is that of the state."""
-    if len(x_t) != len(state):
-        raise ValueError(f"the step has batch size {len(x_t)}; expected {len(state)}, the state's")
-
-
 def integer_lengths(lengths: Tensor | None, batch: int, device: torch.device, name: str = "lengths") -> Tensor | None:
     """Return the lengths as (B,) int64 on ``device``, or None; their range is checked by the compiled kernels.
 
@@ -231,3 +225,8 @@ def wrong_width(x: Tensor, d_model: int) -> ValueError:
     *others, width = x.shape
     expected = ", ".join(map(str, [*others, d_model]))
     return ValueError(f"the input has shape {tuple(x.shape)}; expected ({expected}): d_model is {d_model}, not {width}")
+
+
+def wrong_batch(x_t: Tensor, state: Tensor) -> ValueError:
+    """Return the error for a step whose batch, the first axis, is not that of the state."""
+    return ValueError(f"the step has batch size {len(x_t)}; expected {len(state)}, the state's")
