@@ -39,10 +39,11 @@ WORDS = {"holds": AGREES, "fails": DISAGREES, "undecided": UNDECIDED}
 
 
 class Requirement(Settings):
-    """What a model must have learned before an order of two models says something."""
+    """What models must have learned before their order says something."""
 
     score: str
     at_least: float
+    of_the_other: bool = Field(default=True, description="the model that is compared with must have learned it, too")
 
 
 Keys = tuple[str | int, ...]
@@ -159,7 +160,7 @@ def in_arena(finding: Finding) -> Row | None:
     again = {
         "results": ARENA,
         "claim": finding.claim.model_copy(update=claim),
-        "requires": Requirement(score="test.accuracy_within", at_least=0.6),
+        "requires": Requirement(score="test.accuracy_within", at_least=0.6, of_the_other=False),
         "here": f"lengths to {200 if finding.longer else 40}",
     }
     row = judged(finding.model_copy(update=again))
@@ -240,7 +241,8 @@ def _ordered(finding: Finding, claim: Claim, results: Stored) -> Row:
     numbers = tuple(_number(row, score, finding.unit) for row, score in zip(rows, scores, strict=True))
     names = [f", {score.name}" if finding.against else "" for score in scores]
     labels = tuple(f"{_label(row.cell)}{name}" for row, name in zip(rows, names, strict=True))
-    short = [_shortfall(row, finding.requires) for row in rows] if finding.requires else []
+    needed = finding.requires
+    short = [_shortfall(row, needed) for row in (rows if needed.of_the_other else rows[:1])] if needed else []
     if any(short):
         return Row(finding, NOT_HERE, "; ".join(filter(None, short)), numbers, labels=labels)
     beyond = [longer(results, each) for each in cells]
