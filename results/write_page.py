@@ -11,7 +11,20 @@ from pathlib import Path
 
 from arena import arena_page
 from figures import write_figures
-from findings import AGREES, DISAGREES, VERDICTS, Finding, Number, Paper, Row, Table, in_arena, judged, papers
+from findings import (
+    AGREES,
+    ARENA_RESULTS,
+    DISAGREES,
+    VERDICTS,
+    Finding,
+    Number,
+    Paper,
+    Row,
+    Table,
+    in_arena,
+    judged,
+    papers,
+)
 from sections import section, table
 from stored import HERE, stored
 
@@ -166,7 +179,7 @@ def arena_findings(found: Verdicts, folder: Path) -> str:
         for name, of_paper in judgements.items()
         for place, row in enumerate(filter(None, of_paper))
     ]
-    return arena_page(stored("arena/small"), table(HEAD, rows), folder)
+    return arena_page(stored(ARENA_RESULTS), table(HEAD, rows), folder)
 
 
 def stem(paper: Paper, each: Table) -> str:
