@@ -133,7 +133,7 @@ def pruned(start: str, alphabet: tuple[str, ...], rules: Iterable[Rule]) -> Gram
     known = deriving(rules, alphabet) | set(alphabet)
     kept = reachable(start, (each for each in rules if known.issuperset(each.right)))
     if not any(each.left == start for each in kept):
-        raise EmptyLanguageError("the automaton accepts no string")
+        raise EmptyLanguageError("the grammar derives no string")
     sizes: dict[str, int] = {}
     for each in kept:
         sizes[each.left] = sizes.get(each.left, 0) + 1
