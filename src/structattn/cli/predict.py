@@ -9,9 +9,9 @@ from structattn.cli.output import print_results
 def predict(run: Run, json: JsonLines = False) -> None:
     """Answer each line of standard input with one line.
 
-    The input of a transduction, symbols separated by spaces, is answered by its output; a string by accept or reject,
-    of recognizers; a sentence with a task word by the question or the sentence in the present tense; the words of a
-    sentence by their bracketed tree.
+    A transduction answers its input, symbols separated by spaces, by the output; a recognizer a string by accept or
+    reject; a transformation a sentence with its task word by the question or the sentence in the present tense; a
+    parser the words of a sentence by their bracketed tree.
 
     Examples:
         structattn predict runs/reverse < inputs.txt

@@ -114,7 +114,10 @@ Series = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 def training_series(run: Run, most: int = MOST_UPDATES) -> Series:
-    """Return updates and training loss in nats per token (string), averaged over neighbours to ``most`` points."""
+    """Return updates and training loss, averaged over neighbours to ``most`` points.
+
+    Losses are in nats per token, or per string of recognizers.
+    """
     events = [event for event in run.of("train") if event.get("tokens")]
     updates = np.array([event["update"] for event in events], dtype=np.float64)
     tokens = np.array([event["tokens"] for event in events], dtype=np.float64)
@@ -127,7 +130,7 @@ def training_series(run: Run, most: int = MOST_UPDATES) -> Series:
 
 
 def validation_series(run: Run) -> Series:
-    """Return updates and validation cross-entropy in nats per token (string)."""
+    """Return updates and validation cross-entropy, in nats per token, or per string of recognizers."""
     events = run.of("validation")
     pairs = np.array([(event["update"], event["cross_entropy"]) for event in events], dtype=np.float64).reshape(-1, 2)
     return pairs[:, 0], pairs[:, 1]
