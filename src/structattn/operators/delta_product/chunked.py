@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from structattn.support.shapes import Float
 
 ROWS = 64
-"""The number of Householder steps of a chunk, about."""
+"""The number of Householder steps of a chunk, at most, or those of one token."""
 
 
 class _Chunks(NamedTuple):
@@ -47,7 +47,7 @@ def delta_product_chunked(
     time, steps = beta.shape[2:]
     if time == 0:
         return value[..., 0, :]
-    tokens = min(max(1, ROWS // steps), time)
+    tokens = -(-time // -(-time * steps // ROWS))  # chunks of the same length: the last is hardly padded
     chunks = _chunks(tokens, query, key, value, beta, log_decay)
     own = _readings_within(chunks, steps)
     kept = torch.exp(chunks.cumulative[..., -1:, None])
