@@ -22,10 +22,14 @@ SURPRISALS = {("a", 1): 3.0, ("a", 2): 5.0, ("b", 1): 4.0, ("b", 2): 1.0}
         ("(2;%a%) - ((1;%a%) - (2;%b%)) = 3", True),
         ("(*;%a%) - (*;%b%) > 2.5", True),
         ("(1;%a%) - (2;%a%) > -3", True),
-        ("1 > 2 & 1 > 2 | 2 > 1", True),  # & before |
+        ("1 > 2 & 1 > 2 | 2 > 1", True),
         ("1 > 2 & (1 > 2 | 2 > 1)", False),
+        ("2 > 1 | 2 > 1 & 1 > 2", False),  # from left to right
+        ("2 > 1 | (2 > 1 & 1 > 2)", True),
         ("((1;%a%) < (1;%b%)) & ((2;%a%) > (2;%b%))", True),
         ("((((1;%a%)) < ((1;%b%))))", True),
+        ("[(1;%a%) < (1;%b%)] & [(2;%a%) < (2;%b%)]", False),
+        ("[[(2;%a%) - (1;%a%)] - ((2;%b%) - (1;%b%))] > 4", True),
     ],
 )
 def test_formulas(text, holds):
@@ -47,6 +51,7 @@ def test_references():
         ("(1;%a%) <", "column 10: found 'the end'"),
         ("(1;a) < 2", "column 3: found ';a\\) < 2'"),
         ("(1 < 2", r"column 7: found 'the end'; expected an operator or '\)'"),
+        ("[1 < 2)", r"column 7: found '\)'; expected an operator or '\]'"),
         ("1 < 2)", r"column 6: found '\)'; expected an operator or the end"),
         ("1 < 2 3", "column 7: found '3'"),
         ("1 ! 2", "column 3: found '! 2'"),

@@ -1,14 +1,14 @@
 """Formulas over the surprisals of regions, in which SyntaxGym's suites state their predictions.
 
-    disjunction  = conjunction {"|" conjunction}
-    conjunction  = comparison {"&" comparison}
+    statement    = comparison {("&" | "|") comparison}
     comparison   = sum [("<" | ">" | "=") sum]
     sum          = term {("+" | "-") term}
-    term         = ["-"] number | region | "(" disjunction ")"
+    term         = ["-"] number | region | "(" statement ")" | "[" statement "]"
     region       = "(" (digits | "*") ";" "%" condition "%" ")"
 
 ``(2;%match%)`` is the surprisal of region 2 in condition ``match``, ``(*;%match%)`` that of all its regions together.
-``=`` holds up to 0.001 + 0.00001 |b|, as in the authors' own tool.
+As in the authors' own tool, ``=`` holds up to 0.001 + 0.00001 |b|, and ``&`` and ``|`` bind equally strongly, from left
+to right. Square brackets, which occur in suites, mean the same as parentheses.
 """
 
 import math
@@ -23,7 +23,7 @@ Surprisals = Mapping[tuple[str, int], float]
 
 _TOKEN = re.compile(
     r"\s*(?:\(\s*(?P<region>[0-9]{1,9}|\*)\s*;\s*%(?P<condition>[^%]+)%\s*\)"
-    r"|(?P<number>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))|(?P<operator>[-+<>=&|()]))"
+    r"|(?P<number>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))|(?P<operator>[-+<>=&|()\[\]]))"
 )
 _END = ""
 _MOST_NESTED = 64
@@ -34,13 +34,13 @@ def _equal(a: float, b: float) -> bool:
 
 
 _LEVELS: Final[tuple[Mapping[str, Callable[[float, float], float]], ...]] = (
-    {"|": lambda a, b: a or b},
-    {"&": lambda a, b: a and b},
+    {"|": lambda a, b: a or b, "&": lambda a, b: a and b},
     {"<": operator.lt, ">": operator.gt, "=": _equal},
     {"+": operator.add, "-": operator.sub},
 )
 """Operators that bind equally strongly, the weakest first."""
 _LOGICAL, _ARITHMETIC = "|&", "+-"
+_CLOSING: Final = {"(": ")", "[": "]"}
 
 
 @dataclass(frozen=True)
@@ -138,11 +138,11 @@ class _Parser:
         if token.match is not None and token.match["condition"]:
             self._next += 1
             return self._region(token.match["condition"], token.match["region"])
-        if token.text != "(" or self._nested == _MOST_NESTED:
+        if token.text not in _CLOSING or self._nested == _MOST_NESTED:
             raise self._unexpected("a region such as (2;%match%), a number or a parenthesis")
         self._next, self._nested = self._next + 1, self._nested + 1
-        inner = self.parse(0)
-        self.expect(")", "an operator or ')'")
+        inner, closing = self.parse(0), _CLOSING[token.text]
+        self.expect(closing, f"an operator or {closing!r}")
         self._nested -= 1
         return inner
 
