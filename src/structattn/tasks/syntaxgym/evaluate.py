@@ -40,7 +40,8 @@ class SuiteScores:
     Args:
         name: as the suite states it.
         metric: how surprisals of tokens became those of regions.
-        overall: the share of the items of which all predictions hold, the accuracy of Hu et al.
+        overall: the share of the items of which all predictions hold, the accuracy of Hu et al.; but of fgd_hierarchy
+            they count the first prediction alone, as the equalities of the second never hold.
         predictions: of each prediction, in file order.
         surprisals: item -> condition -> region -> surprisal in bits.
     """
