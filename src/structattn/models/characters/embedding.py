@@ -1,4 +1,4 @@
-"""Words composed of their characters: the LSTM of the C2W paper, and CNNs with highways."""
+"""Words composed of their characters by LSTMs: C2W (Ling et al. 2015), and that of Luong & Manning (2016)."""
 
 import math
 from dataclasses import dataclass
