@@ -1,4 +1,4 @@
-"""Scores of language models, summed in float64 so that the batch size does not matter."""
+"""Scores of language models: -log p of sequences is summed in float64, so that the size of batches does not matter."""
 
 import logging
 import math
@@ -139,7 +139,10 @@ def score_batches(
     after_batch: Callable[[], None],
     loss_sum: Callable[[torch.nn.Module, Any], Tensor] = _loss_sum,
 ) -> Scores:
-    """Score a model on batches in evaluation mode, with sums in float64; ``after_batch`` may raise to abort."""
+    """Score a model on batches in evaluation mode; ``after_batch`` may raise to abort.
+
+    The losses of the batches, by default sums in float32, are added in float64.
+    """
     num_sequences, num_tokens, total = 0, 0, 0.0
     with evaluating(model):
         for batch in batches:

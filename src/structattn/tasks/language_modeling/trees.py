@@ -118,6 +118,9 @@ class TreeLoss:
 class TreeCriterion:
     """The loss of language modeling and, beside it, w times the mean of tree regularization over sentences.
 
+    The mean is that of a batch. Where an update has several, each mean counts as much as the batch's share of the
+    denominator: that of its sentences, or with ``loss: token_mean`` of its tokens.
+
     Args:
         criterion: of language modeling.
         trees: of the training sentences.
