@@ -195,12 +195,13 @@ def test_nan_reaches_only_those_who_may_see_it(implementation, which):
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("which", [1, 2])
-def test_nan_under_a_mask_does_not_matter(implementation, which):
+@pytest.mark.parametrize("poison", [math.nan, math.inf])
+def test_what_is_under_a_mask_does_not_matter(implementation, which, poison):
     tensors = inputs(1, 1, 4, 3, 3)
     mask = torch.tensor([True, True, False, True])
     expected = outcome(implementation, tensors, mask=mask)
     with torch.no_grad():
-        tensors[which][0, 0, 2] = math.nan
+        tensors[which][0, 0, 2] = poison
     for result, wanted in zip(outcome(implementation, tensors, mask=mask), expected, strict=True):
         torch.testing.assert_close(result, wanted, rtol=1e-14, atol=1e-15)
 
