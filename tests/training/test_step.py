@@ -9,6 +9,7 @@ from structattn.models.builders.models import build_model
 from structattn.settings.optimizers import AdamWSettings
 from structattn.settings.training import TrainingSettings
 from structattn.settings.transformer import LanguageModelSettings
+from structattn.support.special_tokens import PAD
 from structattn.tasks.losses import Criterion, ReceptiveFieldRegularizer
 from structattn.training.learner import build_learner
 from structattn.training.loop import Update, accumulate_gradients, training_step
@@ -32,6 +33,20 @@ def test_accumulated_gradients_equal_those_of_one_large_batch(tiny_task, tiny_le
     accumulate_gradients(parts, task, [task.batch(indices) for indices in BATCHES])
     accumulate_gradients(whole, task, [task.batch(np.concatenate(BATCHES))])
     torch.testing.assert_close(gradients(parts), gradients(whole), rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_batches_that_predict_nothing_have_no_share_in_the_mean_over_tokens(tiny_task, tiny_learner, number):
+    task, found, wanted = tiny_task("token_mean"), tiny_learner(dropout=0.0), tiny_learner(dropout=0.0)
+    batches = [task.batch(indices) for indices in BATCHES[:number]]
+    empty = task.batch(BATCHES[1])
+    empty = dataclasses.replace(empty, targets=torch.full_like(empty.targets, PAD))  # as masks may leave it
+    accumulate_gradients(found, task, [empty, *batches])
+    expected = torch.zeros_like(gradients(found))
+    if batches:
+        accumulate_gradients(wanted, task, batches)
+        expected = gradients(wanted)
+    torch.testing.assert_close(gradients(found), expected, rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.parametrize(("loss", "count"), [("sequence_sum", 6), ("token_mean", 2 + 3 + 2 + 3 + 5 + 3 + 6)])

@@ -69,7 +69,7 @@ class Task(Protocol[BatchT]):
     def loss_denominator(self, batch: BatchT) -> int:
         """Return the batch's share of the loss denominator: its number of sequences or of tokens.
 
-        The loss of an update is Σ loss_sum / Σ loss_denominator over its batches.
+        The loss of an update is Σ loss_sum / Σ loss_denominator over its batches, 0 where none predicts a token.
         """
 
     def num_tokens(self, batch: BatchT) -> int:
@@ -134,8 +134,8 @@ class SequenceTask:
         return self.criterion(model, batch)
 
     def loss_denominator(self, batch: Batch) -> int:
-        """Return the number of sequences or of predicted tokens, at least 1: a batch with masks may predict none."""
-        return max(1, self.num_tokens(batch)) if self.loss == "token_mean" else len(batch.lengths)
+        """Return the number of sequences or of predicted tokens; a batch with masks may predict none."""
+        return self.num_tokens(batch) if self.loss == "token_mean" else len(batch.lengths)
 
     def num_tokens(self, batch: Batch) -> int:
         """Return the number of predicted tokens."""

@@ -137,6 +137,7 @@ def accumulate_gradients(learner: Learner, task: Task[BatchT], batches: Sequence
     denominator = sum(task.loss_denominator(batch) for batch in batches[:count])
     if parallel is not None:
         denominator = int(parallel.world.sum(denominator))
+    denominator = max(1, denominator)  # masks may leave nothing to predict in all batches; losses are 0 then
     sums = []
     for number, batch in enumerate(batches, start=1):
         with learner.autocast():
