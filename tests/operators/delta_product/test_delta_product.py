@@ -114,3 +114,12 @@ def test_padding_has_no_influence_whatever_it_holds(implementation):
     for result, definition in zip(outcome(poisoned, cotangent, implementation, lengths), expected, strict=True):
         assert not result[1, :, 17:].any()
         torch.testing.assert_close(result[1:, :, :17], definition, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("implementation", ["reference", "chunked"])
+@pytest.mark.parametrize("sizes", [{"key": 0}, {"value": 0}, {"batch": 0}, {"heads": 0}])
+def test_empty_sizes(implementation, sizes):
+    parts = inputs(4, **sizes)
+    readings = delta_product(*parts, implementation=implementation)
+    assert readings.shape == (*parts[0].shape[:3], parts[2].shape[4])
+    assert (readings == 0).all()

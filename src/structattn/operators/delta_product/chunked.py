@@ -63,7 +63,7 @@ def delta_product_chunked(
 
 def _chunks(tokens: int, query: Tensor, key: Tensor, value: Tensor, beta: Tensor, log_decay: Tensor) -> _Chunks:
     missing = -query.shape[2] % tokens
-    query = _split(query * query.shape[-1] ** -0.5, missing, tokens)
+    query = _split(query * max(query.shape[-1], 1) ** -0.5, missing, tokens)
     key, value = (_split(part, missing, tokens).flatten(3, 4) for part in (key, value))
     beta = _split(beta[..., None], missing, tokens).flatten(3)
     decays = F.pad(log_decay[..., None], (0, beta.shape[3] // tokens - 1))  # each token's first row decays

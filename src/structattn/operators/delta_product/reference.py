@@ -46,7 +46,7 @@ def delta_product_step(
     for k, v, strength in zip(key.unbind(2), value.unbind(2), beta.unbind(2), strict=True):
         error = v - (k[..., None, :] @ state).squeeze(-2)
         state = state + (strength[..., None] * k)[..., None] * error[..., None, :]
-    return (query[..., None, :] @ state).squeeze(-2) * query.shape[-1] ** -0.5, state
+    return (query[..., None, :] @ state).squeeze(-2) * max(size, 1) ** -0.5, state
 
 
 def delta_product_reference(
