@@ -15,8 +15,7 @@ from structattn.attention import (
     Streams,
     TwoStreamAttention,
 )
-from structattn.attention.contract import CHECKS, check_gradients
-from structattn.attention.cross_contract import CROSS_CHECKS, check_cross_gradients
+from structattn.attention.contract import CHECKS, CROSS_CHECKS, check_gradients
 from structattn.attention.positions import AlibiPositions, RelativePositions, RotaryPositions
 
 WIDTH, HEADS, TIME, SOURCE = 6, 3, 5, 7
@@ -150,7 +149,7 @@ def test_contract(layer, check):
 
 @pytest.mark.parametrize("check", CROSS_CHECKS)
 def test_cross_contract(cross, check):
-    checks = CROSS_CHECKS | {"gradients": partial(check_cross_gradients, fast=True)}
+    checks = CROSS_CHECKS | {"gradients": partial(check_gradients, fast=True)}
     checks[check](Joined(cross), together(streams()), together(streams(time=SOURCE, seed=2)))
 
 

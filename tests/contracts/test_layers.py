@@ -239,7 +239,7 @@ def _chosen_alike(layer, x):
 def test_survives_compilation(layer):
     x, lengths = examples(), torch.tensor([7, 3, 1])
     compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
-    found, wanted = output_and_gradients(compiled, x, lengths), output_and_gradients(layer, x, lengths)
+    found, wanted = (output_and_gradients(each, x, lengths=[lengths]) for each in (compiled, layer))
     for result, expected in zip([found[0], *found[1]], [wanted[0], *wanted[1]], strict=True):
         require_close("the compiled layer", result, "the layer", expected, 1e-12)
 

@@ -1,10 +1,12 @@
-"""What every attention layer must do: checks of a layer in evaluation mode, on examples x (B, T, d_model).
+"""What every attention layer must do: checks of a layer in evaluation mode.
 
-Each check raises ``BrokenContractError``. A layer that chooses positions gets zeros for the gradient of its choice.
+The examples are sequences x (B, T, d_model), and for cross-attention memories (B, S, d_model) after them. Each check
+raises ``BrokenContractError``. A layer that chooses positions gets zeros for the gradient of its choice.
 """
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -13,6 +15,7 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 from torch.autograd import gradcheck
 
+from structattn.attention.protocols import Explanation
 from structattn.support.errors import BrokenContractError
 
 WHOLE: Final = "that of the whole sequence"
@@ -63,6 +66,8 @@ TOLERANCE: Final = MappingProxyType({torch.float32: 1e-5, torch.float64: 1e-12})
 POISON: Final = (123.0, float("nan"), float("inf"))
 """What padding may hold."""
 ORDINARY: Final = "that beside padding with ordinary numbers"
+SIDES: Final = ("a gradient", "the gradient of a memory")
+"""Gradients of the examples, in messages."""
 
 
 def check_causal(layer: nn.Module, x: Tensor) -> None:
@@ -75,48 +80,75 @@ def check_causal(layer: nn.Module, x: Tensor) -> None:
     require_zero("the gradient of a later position", gradient[:, half:])
 
 
-def check_padding(layer: nn.Module, x: Tensor) -> None:
+def check_cross_positions(layer: nn.Module, x: Tensor, memory: Tensor) -> None:
+    """Positions do not see each other."""
+    changed = x.clone()
+    changed[:, ::2] = 2.0
+    found = layer(changed, memory)[:, 1::2]
+    require_equal("an output after a change of other positions", found, BEFORE, layer(x, memory)[:, 1::2])
+
+
+def check_padding(layer: nn.Module, *examples: Tensor) -> None:
     """Padding has no influence, even NaN; outputs and gradients are zero there."""
-    lengths = _lengths(x)
-    past = torch.arange(x.shape[1]) >= lengths[:, None]
-    clean, clean_gradients = output_and_gradients(layer, x, lengths, torch.ones_like(x))
+    lengths = _lengths(*examples)
+    outside = [_past(x, ends)[..., None] for x, ends in zip(examples, lengths, strict=True)]
+    ones = torch.ones_like(examples[0])
+    clean, clean_gradients = output_and_gradients(layer, *examples, lengths=lengths, weight=ones)
     for poison in POISON:
-        poisoned = [each.masked_fill(past[..., None], poison) for each in (x, torch.ones_like(x))]
-        y, gradients = output_and_gradients(layer, poisoned[0], lengths, poisoned[1])
-        require_zero(f"the output at padding that holds {poison}", y[past])
+        poisoned = [x.masked_fill(past, poison) for x, past in zip(examples, outside, strict=True)]
+        weight = ones.masked_fill(outside[0], poison)
+        y, gradients = output_and_gradients(layer, *poisoned, lengths=lengths, weight=weight)
         require_equal(f"an output beside padding that holds {poison}", y, ORDINARY, clean)
-        require_zero("the gradient of padding", gradients[0][past])
-        for result, expected in zip(gradients, clean_gradients, strict=True):
-            require_equal(f"a gradient beside padding that holds {poison}", result, ORDINARY, expected)
+        require_zero(f"the output at padding that holds {poison}", y.masked_select(outside[0]))
+        for gradient, past in zip(gradients, outside, strict=False):
+            require_zero("the gradient of padding", gradient.masked_select(past))
+        for gradient, expected in zip(gradients, clean_gradients, strict=True):
+            require_equal(f"a gradient beside padding that holds {poison}", gradient, ORDINARY, expected)
 
 
-def check_batches(layer: nn.Module, x: Tensor) -> None:
+def check_batches(layer: nn.Module, *examples: Tensor) -> None:
     """A sequence alone equals the same sequence in a padded batch, in any order; so do its gradients."""
-    lengths = torch.arange(len(x)) * 3 % x.shape[1] + 1
-    here = torch.arange(x.shape[1]) < lengths[:, None]
-    weight = torch.linspace(-1, 1, x.numel(), dtype=x.dtype).view(x.shape).sin() * here[..., None]
-    together, (grad_x, *grads) = output_and_gradients(layer, x, lengths, weight)
-    sums = [torch.zeros_like(grad) for grad in grads]
-    for b, length in enumerate(lengths.tolist()):
-        alone, (grad_alone, *more) = output_and_gradients(
-            layer, x[b : b + 1, :length], None, weight[b : b + 1, :length]
-        )
-        require_close("an output in a batch", together[b, :length], ALONE, alone[0], 1e-12)
-        require_close("a gradient in a batch", grad_x[b, :length], ALONE, grad_alone[0], 1e-12)
-        sums = [total + grad for total, grad in zip(sums, more, strict=True)]
-    for result, expected in zip(grads, sums, strict=True):
-        require_close("the gradient of a parameter in a batch", result, "the sum of those", expected, 1e-11)
+    x, *memories = examples
+    given, whole = _lengths(*examples), [torch.full((len(each),), each.shape[1]) for each in examples]
+    _require_independence(layer, examples, given, given)
+    if memories:  # padding on one side alone
+        _require_independence(layer, examples, (given[0], None), (given[0], whole[1]))
+        _require_independence(layer, examples, (None, given[1]), (whole[0], given[1]))
+    full = layer(*examples, *whole)
+    require_equal("an output with lengths of whole sequences", full, "that without lengths", layer(*examples))
     order = torch.arange(len(x)).roll(1)
-    expected = layer(x, lengths)[order]
-    require_close("an output in another order of the batch", layer(x[order], lengths[order]), BEFORE, expected, 1e-15)
-    whole = torch.full((len(x),), x.shape[1])
-    require_equal("an output with lengths of whole sequences", layer(x, whole), "that without lengths", layer(x))
+    found = layer(*(each[order] for each in (*examples, *given)))
+    require_close("an output in another order of the batch", found, BEFORE, layer(*examples, *given)[order], 1e-15)
 
 
-def check_steps(layer: Any, x: Tensor) -> None:
+def _require_independence(
+    layer: nn.Module, examples: Sequence[Tensor], lengths: Sequence[Tensor | None], ends: Sequence[Tensor]
+) -> None:
+    """Check that each member of a batch with these lengths, which are ``ends`` or None, is as if it were alone."""
+    x = examples[0]
+    weight = torch.linspace(-1, 1, x.numel(), dtype=x.dtype).view(x.shape).sin()
+    weight = weight.masked_fill(_past(x, ends[0])[..., None], 0)
+    together, gradients = output_and_gradients(layer, *examples, lengths=lengths, weight=weight)
+    count = len(examples)
+    sums = [torch.zeros_like(gradient) for gradient in gradients[count:]]
+    for b, sizes in enumerate(zip(*(each.tolist() for each in ends), strict=True)):
+        one = [each[b : b + 1, :size] for each, size in zip(examples, sizes, strict=True)]
+        alone, own = output_and_gradients(layer, *one, weight=weight[b : b + 1, : sizes[0]])
+        require_close("an output in a batch", together[b, : sizes[0]], ALONE, alone[0], 1e-12)
+        for side, size, found, expected in zip(SIDES, sizes, gradients, own, strict=False):
+            require_close(f"{side} in a batch", found[b, :size], ALONE, expected[0], 1e-12)
+        sums = [total + gradient for total, gradient in zip(sums, own[count:], strict=True)]
+    for result, expected in zip(gradients[count:], sums, strict=True):
+        require_close("the gradient of a parameter in a batch", result, "the sum of those", expected, 1e-11)
+
+
+def check_steps(layer: Any, *examples: Tensor) -> None:
     """Steps equal the whole sequence, and so do their gradients."""
-    layer, x = copy.deepcopy(layer).to(x.dtype), x.detach().requires_grad_()
-    require_same_steps([x, *layer.parameters()], layer(x), lambda: by_steps(layer, layer.initial_state(len(x)), x))
+    layer = copy.deepcopy(layer).to(examples[0].dtype)
+    x, *memories = (each.detach().requires_grad_() for each in examples)
+    for ends in _memory_ends(*examples):
+        steps = partial(lambda ends: by_steps(layer, _initial_state(layer, x, memories, ends), x), ends)
+        require_same_steps([x, *memories, *layer.parameters()], layer(x, *memories, None, *ends), steps)
 
 
 def require_same_steps(leaves: Sequence[Tensor], whole: Tensor, steps: Callable[[], Tensor]) -> None:
@@ -142,79 +174,102 @@ def require_same_steps(leaves: Sequence[Tensor], whole: Tensor, steps: Callable[
         require_close("a gradient through steps", result, WHOLE, expected, 10 * tolerance)
 
 
-def check_steps_in_float32(layer: Any, x: Tensor) -> None:
+def check_steps_in_float32(layer: Any, *examples: Tensor) -> None:
     """Steps equal the whole sequence in float32, too."""
-    check_steps(layer, x.float())
+    check_steps(layer, *(each.float() for each in examples))
 
 
 @torch.no_grad()
-def check_states(layer: Any, x: Tensor) -> None:
+def check_states(layer: Any, x: Tensor, *memories: Tensor) -> None:
     """A state is a value: a step leaves it as it was; select copies members of the batch."""
-    _, state = layer.step(x[:, 0], layer.initial_state(len(x)))
-    first, _ = layer.step(x[:, 1], state)
-    layer.step(x[:, 2], state)
-    require_equal("a second step from the same state", layer.step(x[:, 1], state)[0], "the first", first)
     chosen = torch.arange(len(x)).repeat_interleave(2).roll(1)
-    one, two, mixed = state, state.select(chosen), torch.cat([x[chosen, :1], x.flip(0)[chosen, 1:]], dim=1)
-    for t in range(1, x.shape[1]):
-        y, one = layer.step(x[:, t], one)
-        z, two = layer.step(mixed[:, t], two)
-    require_close("a branch", y, WHOLE, layer(x)[:, -1], 1e-12)
-    require_close("a branch that was selected", z, WHOLE, layer(mixed)[:, -1], 1e-12)
-    picked, x_t = torch.tensor([3, 1]), x[:2, 2]
-    twice, _ = layer.step(x_t, state.select(chosen).select(picked))
-    once, _ = layer.step(x_t, state.select(chosen[picked]))
-    require_close("a step from a state that was selected twice", twice, "that after one selection", once, 1e-14)
+    mixed = torch.cat([x[chosen, :1], x.flip(0)[chosen, 1:]], dim=1)
+    for ends in _memory_ends(x, *memories):
+        _, state = layer.step(x[:, 0], _initial_state(layer, x, memories, ends))
+        first, _ = layer.step(x[:, 1], state)
+        layer.step(x[:, 2], state)
+        require_equal("a second step from the same state", layer.step(x[:, 1], state)[0], "the first", first)
+        one, two = state, state.select(chosen)
+        for t in range(1, x.shape[1]):
+            y, one = layer.step(x[:, t], one)
+            z, two = layer.step(mixed[:, t], two)
+        require_close("a branch", y, WHOLE, layer(x, *memories, None, *ends)[:, -1], 1e-12)
+        whole = layer(mixed, *_rows(memories, chosen), None, *_rows(ends, chosen))[:, -1]
+        require_close("a branch that was selected", z, WHOLE, whole, 1e-12)
+        picked, x_t = torch.tensor([3, 1]), x[:2, 2]
+        twice, _ = layer.step(x_t, state.select(chosen).select(picked))
+        once, _ = layer.step(x_t, state.select(chosen[picked]))
+        require_close("a step from a state that was selected twice", twice, "that after one selection", once, 1e-14)
 
 
-def check_gradients(layer: nn.Module, x: Tensor, fast: bool = False) -> None:
+def _rows(tensors: Sequence[Tensor | None], rows: Tensor) -> list[Tensor | None]:
+    return [None if each is None else each[rows] for each in tensors]
+
+
+def check_gradients(layer: nn.Module, *examples: Tensor, fast: bool = False) -> None:
     """Gradients agree with finite differences in float64."""
-    x, lengths = x[:2, :3].detach().requires_grad_(), torch.tensor([3, 2])
-    if not gradcheck(lambda x, *_: layer(x, lengths), (x, *layer.parameters()), fast_mode=fast, raise_exception=False):
+    leaves = [*(each[:2, :3].detach().requires_grad_() for each in examples), *layer.parameters()]
+    count, lengths = len(examples), (torch.tensor([3, 2]), torch.tensor([1, 3]))[: len(examples)]
+    if not gradcheck(lambda *x: layer(*x[:count], *lengths), leaves, fast_mode=fast, raise_exception=False):
         raise BrokenContractError("a gradient is not that of finite differences in float64")
 
 
-def check_weights(layer: nn.Module, *inputs: Tensor) -> None:
+def check_weights(layer: nn.Module, *examples: Tensor) -> None:
     """Saved and loaded, a layer is the same."""
     other = copy.deepcopy(layer)
     with torch.no_grad():
         for parameter in other.parameters():
             parameter.fill_(float("nan"))
     other.load_state_dict(load(save(layer.state_dict())))
-    require_equal("an output after saving and loading", other(*inputs), BEFORE, layer(*inputs))
+    require_equal("an output after saving and loading", other(*examples), BEFORE, layer(*examples))
 
 
-def check_empty(layer: nn.Module, x: Tensor) -> None:
-    """One position, none, and an empty batch work; sequences of length 0 give zeros."""
-    for shape in ((2, 1), (2, 0), (0, 4), (0, 0)):
-        part = x[: shape[0], : shape[1]]
-        y, grads = output_and_gradients(layer, part)
-        for result in (y, grads[0]):
-            if result.shape != part.shape:
-                raise BrokenContractError(f"of an input {tuple(part.shape)}, a result has shape {tuple(result.shape)}")
-        if not all(grad.isfinite().all() for grad in grads):
-            raise BrokenContractError(f"of an input {tuple(part.shape)}, a gradient is not finite")
-        zeros, _ = output_and_gradients(layer, part, torch.zeros(shape[0], dtype=torch.int64))
-        require_zero("the output of a sequence of length 0", zeros)
+def check_empty(layer: nn.Module, *examples: Tensor) -> None:
+    """One position, none, an empty batch and an empty memory, if there is one, work; those of length 0 give zeros."""
+    sizes = ((2, 1, 1), (2, 0, 3), (2, 3, 0), (2, 0, 0), (0, 4, 4), (0, 0, 0))  # of batch, sequence and memory
+    for batch, *counts in dict.fromkeys(each[: 1 + len(examples)] for each in sizes):
+        parts = [each[:batch, :count] for each, count in zip(examples, counts, strict=True)]
+        y, gradients = output_and_gradients(layer, *parts)
+        shapes = f"of inputs {' and '.join(str(tuple(part.shape)) for part in parts)}"
+        if y.shape != parts[0].shape:
+            raise BrokenContractError(f"{shapes}, the output has shape {tuple(y.shape)}")
+        if not all(gradient.isfinite().all() for gradient in gradients):
+            raise BrokenContractError(f"{shapes}, a gradient is not finite")
+        empty = torch.zeros(batch, dtype=torch.int64)
+        require_zero("the output of a sequence of length 0", layer(*parts, *[empty] * len(parts)))
 
 
 def check_explanation(layer: Any, x: Tensor) -> None:
     """Weights of explain, (B, heads, T, sources), are causal, zero at padding and without gradients."""
-    lengths = _lengths(x)
-    record = layer.explain(x, lengths)
-    batch, time = x.shape[:2]
-    shape, expected = tuple(record.weights.shape), (batch, time, time + record.first_source)
-    if len(shape) != 4 or (shape[0], *shape[2:]) != expected:
-        raise BrokenContractError(f"weights have shape {shape}; expected ({batch}, heads, {time}, {expected[-1]})")
-    past = torch.arange(time) >= lengths[:, None]
+    record = _checked_explanation(layer, x)
+    require_zero("the weight of a later position", record.weights.triu(1 + record.first_source))
+
+
+def check_cross_explanation(layer: Any, x: Tensor, memory: Tensor) -> None:
+    """Weights of explain, (B, heads, T, S), are zero at padding of both sides and without gradients."""
+    record = _checked_explanation(layer, x, memory)
+    hidden = _past(memory, _lengths(x, memory)[1])
+    for name, tensor in {"weights": record.weights.transpose(1, 2), **record.details}.items():
+        require_zero(f"the {name} of padding of the memory", tensor.movedim(3, 1)[hidden])
+
+
+def _checked_explanation(layer: Any, *examples: Tensor) -> Explanation:
+    """Return the explanation of padded examples, after the checks of self- and cross-attention."""
+    lengths = _lengths(*examples)
+    record: Explanation = layer.explain(*examples, *lengths)
+    (batch, time), sources = examples[0].shape[:2], examples[-1].shape[1] + record.first_source
+    shape = tuple(record.weights.shape)
+    if len(shape) != 4 or (shape[0], *shape[2:]) != (batch, time, sources):
+        raise BrokenContractError(f"weights have shape {shape}; expected ({batch}, heads, {time}, {sources})")
+    past = _past(examples[0], lengths[0])
     for name, tensor in {"weights": record.weights.transpose(1, 2), **record.details}.items():
         if tensor.requires_grad:
             raise BrokenContractError(f"{name} have gradients")
         require_zero(f"the {name} at padding", tensor[past])
-    require_zero("the weight of a later position", record.weights.triu(1 + record.first_source))
+    return record
 
 
-CHECKS: Final[Mapping[str, Callable[[Any, Tensor], None]]] = MappingProxyType(
+CHECKS: Final[Mapping[str, Callable[..., None]]] = MappingProxyType(
     {
         "steps": check_steps,
         "steps in float32": check_steps_in_float32,
@@ -228,6 +283,12 @@ CHECKS: Final[Mapping[str, Callable[[Any, Tensor], None]]] = MappingProxyType(
         "explanation": check_explanation,
     }
 )
+"""Of self-attention, called with a layer and x."""
+CROSS_CHECKS: Final[Mapping[str, Callable[..., None]]] = MappingProxyType(
+    {name: check for name, check in CHECKS.items() if name not in ("causal", "explanation")}
+    | {"positions": check_cross_positions, "explanation": check_cross_explanation}
+)
+"""Of cross-attention, called with a layer, x and a memory."""
 
 
 def by_steps(layer: Any, state: Any, x: Tensor) -> Tensor:
@@ -240,15 +301,30 @@ def by_steps(layer: Any, state: Any, x: Tensor) -> Tensor:
 
 
 def output_and_gradients(
-    layer: nn.Module, x: Tensor, lengths: Tensor | None = None, weight: Tensor | None = None
+    layer: nn.Module, *examples: Tensor, lengths: Sequence[Tensor | None] = (), weight: Tensor | None = None
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """Return the output, and the gradients of x and of all parameters for a cotangent."""
-    x = x.detach().requires_grad_()
-    y = layer(x, lengths)
+    """Return the output, and the gradients of the examples and of all parameters for a cotangent."""
+    leaves = [each.detach().requires_grad_() for each in examples]
+    y = layer(*leaves, *lengths)
     weight = torch.linspace(-1, 1, y.numel(), dtype=y.dtype).view(y.shape).sin() if weight is None else weight
-    return y.detach(), torch.autograd.grad(y, [x, *layer.parameters()], weight, materialize_grads=True)
+    return y.detach(), torch.autograd.grad(y, [*leaves, *layer.parameters()], weight, materialize_grads=True)
 
 
-def _lengths(x: Tensor) -> Tensor:
-    """Return lengths of which one is that of the examples, and one is 0."""
-    return torch.arange(len(x)).flip(0) * x.shape[1] // (len(x) - 1)
+def _initial_state(layer: Any, x: Tensor, memories: Sequence[Tensor], ends: Sequence[Tensor | None]) -> Any:
+    return layer.initial_state(*memories, *ends) if memories else layer.initial_state(len(x))
+
+
+def _lengths(x: Tensor, *memories: Tensor) -> tuple[Tensor, ...]:
+    """Return lengths of which one is that of the examples, and one of x is 0."""
+    order = torch.arange(len(x))
+    of_x = order.flip(0) * x.shape[1] // max(1, len(x) - 1)
+    return of_x, *((order + 1) * memory.shape[1] // len(x) for memory in memories)
+
+
+def _memory_ends(x: Tensor, *memories: Tensor) -> tuple[tuple[Tensor | None, ...], ...]:
+    """Return the memory lengths of calls: none, and some; no lengths without a memory."""
+    return ((None,), _lengths(x, *memories)[1:]) if memories else ((),)
+
+
+def _past(x: Tensor, lengths: Tensor) -> Tensor:
+    return torch.arange(x.shape[1]) >= lengths[:, None]

@@ -10,8 +10,7 @@ from typing import Any
 import torch
 from pydantic import ValidationError
 
-from structattn.attention.contract import CHECKS
-from structattn.attention.cross_contract import CROSS_CHECKS
+from structattn.attention.contract import CHECKS, CROSS_CHECKS
 from structattn.attention.positions.contract import ADDED_CHECKS, SCORES_CHECKS
 from structattn.models.builders.mechanisms import build_attention, build_cross_attention
 from structattn.settings.base import Settings
