@@ -92,6 +92,12 @@ def save_inputs(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
     ctx.save_for_backward(*inputs)
 
 
+def save_inputs_and_flag(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    """Save all inputs, tensors or None but for the last, ``ctx.flag``."""
+    *tensors, ctx.flag = inputs
+    ctx.save_for_backward(*tensors)
+
+
 def register(
     name: str,
     *,

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from structattn.operators.common.checks import checked_lengths
@@ -41,7 +40,7 @@ def empty_map(actions: Tensor, *_: Any) -> Tensor:
 
 def empty_map_gradient(cotangent: Tensor, actions: Tensor, *_: Any) -> Tensor:
     """Allocate the gradient of the actions."""
-    return torch.empty_like(actions, memory_format=torch.contiguous_format)
+    return actions.new_empty(actions.shape)
 
 
 def save_map(ctx: Any, inputs: tuple[Tensor, Tensor | None], output: Tensor) -> None:
@@ -61,7 +60,7 @@ def stack_pointer_map_backward(cotangent: Tensor, actions: Tensor, weights: Tens
     return gradient
 
 
-def map_by_definition(actions: Tensor, lengths: Tensor | None) -> Tensor:
+def map_by_definition(actions: Tensor, lengths: Tensor | None, *_: Any) -> Tensor:
     """The map by the definition, for forward-mode differentiation."""
     lengths = checked_lengths(lengths, actions.shape[0], actions.shape[1], actions.device)
     return stack_pointer_weights_reference(actions, lengths)
@@ -84,8 +83,7 @@ def _empty_product(weights: Tensor, values: Tensor, *_: Any) -> Tensor:
 
 
 def _empty_product_gradients(cotangent: Tensor, weights: Tensor, values: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
-    grad_weights, grad_values = (torch.empty_like(x, memory_format=torch.contiguous_format) for x in (weights, values))
-    return grad_weights, grad_values
+    return weights.new_empty(weights.shape), values.new_empty(values.shape)
 
 
 @register(

@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import Tensor
 
-from structattn.operators.common.registration import refuse_double_backward, register
+from structattn.operators.common.registration import refuse_double_backward, register, save_inputs_and_flag
 from structattn.operators.stack_pointer.cpu import empty_map, empty_map_gradient, map_by_definition
 from structattn.operators.superposition_stack.gpu.chunks import Chunks, gradients_in_chunks, readings_in_chunks
 
@@ -21,16 +21,7 @@ def stack_pointer_gpu_map_backward(cotangent: Tensor, actions: Tensor, lengths: 
 
 
 def _gradient(ctx: Any, cotangent: Tensor) -> tuple[Tensor, None, None]:
-    return stack_pointer_gpu_map_backward(cotangent, *ctx.saved_tensors, ctx.tf32), None, None
-
-
-def _save(ctx: Any, inputs: tuple[Tensor, Tensor, bool], output: Tensor) -> None:
-    *tensors, ctx.tf32 = inputs
-    ctx.save_for_backward(*tensors)
-
-
-def _by_definition(actions: Tensor, lengths: Tensor, tf32: bool) -> Tensor:
-    return map_by_definition(actions, lengths)
+    return stack_pointer_gpu_map_backward(cotangent, *ctx.saved_tensors, ctx.flag), None, None
 
 
 @register(
@@ -38,8 +29,8 @@ def _by_definition(actions: Tensor, lengths: Tensor, tf32: bool) -> Tensor:
     devices=("cpu", "cuda"),
     fake=empty_map,
     gradient=_gradient,
-    save=_save,
-    definition=_by_definition,
+    save=save_inputs_and_flag,
+    definition=map_by_definition,
 )
 def stack_pointer_gpu_map(actions: Tensor, lengths: Tensor, tf32: bool) -> Tensor:
     """The map (B, T, T+1); ``actions`` checked, float32 or float64; ``tf32`` as for ``superposition_stack_gpu``."""

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from structattn.operators.common.checks import checked_lengths
@@ -13,13 +12,12 @@ from structattn.operators.stratified_stack.reference import stratified_stack_ref
 
 def empty_readings(actions: Tensor, values: Tensor, *_: Any) -> Tensor:
     """Allocate the readings."""
-    return torch.empty_like(values, memory_format=torch.contiguous_format)
+    return values.new_empty(values.shape)
 
 
 def empty_gradients(cotangent: Tensor, actions: Tensor, values: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
     """Allocate the gradients of actions and values."""
-    grad_actions, grad_values = (torch.empty_like(x, memory_format=torch.contiguous_format) for x in (actions, values))
-    return grad_actions, grad_values
+    return actions.new_empty(actions.shape), values.new_empty(values.shape)
 
 
 @register("stratified_stack_backward", fake=empty_gradients, gradient=refuse_double_backward("stratified_stack", "CPU"))

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from structattn.operators.common.checks import checked_lengths
@@ -13,15 +12,15 @@ from structattn.operators.superposition_stack.reference import superposition_sta
 
 def empty_readings(actions: Tensor, values: Tensor, *_: Any) -> Tensor:
     """Allocate the readings."""
-    return torch.empty_like(values, memory_format=torch.contiguous_format)
+    return values.new_empty(values.shape)
 
 
 def empty_gradients(
-    cotangent: Tensor, actions: Tensor, values: Tensor, lengths: Tensor | None, initial: Tensor | None
+    cotangent: Tensor, actions: Tensor, values: Tensor, lengths: Tensor | None, initial: Tensor | None, *_: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Allocate the gradients of actions, values and initial; the third has no columns if there is no initial row."""
-    grad_actions, grad_values = (torch.empty_like(x, memory_format=torch.contiguous_format) for x in (actions, values))
-    return grad_actions, grad_values, values.new_empty(len(values), 0 if initial is None else initial.shape[1])
+    grad_initial = values.new_empty(len(values), 0 if initial is None else initial.shape[1])
+    return actions.new_empty(actions.shape), values.new_empty(values.shape), grad_initial
 
 
 @register(
@@ -40,7 +39,7 @@ def superposition_stack_backward(
     return gradients
 
 
-def by_definition(actions: Tensor, values: Tensor, lengths: Tensor | None, initial: Tensor | None) -> Tensor:
+def by_definition(actions: Tensor, values: Tensor, lengths: Tensor | None, initial: Tensor | None, *_: Any) -> Tensor:
     """Readings by the definition, for forward-mode differentiation."""
     lengths = checked_lengths(lengths, values.shape[0], values.shape[1], values.device)
     return superposition_stack_reference(actions, values, lengths, initial)

@@ -4,29 +4,16 @@ from typing import Any
 
 from torch import Tensor
 
-from structattn.operators.common.registration import refuse_double_backward, register
+from structattn.operators.common.registration import refuse_double_backward, register, save_inputs_and_flag
 from structattn.operators.superposition_stack.cpu import by_definition, empty_gradients, empty_readings
 from structattn.operators.superposition_stack.gpu.by_map import gradients_by_map, map_is_cheaper, readings_by_map
 from structattn.operators.superposition_stack.gpu.chunks import Chunks, gradients_in_chunks, readings_in_chunks
 
 
-def _empty_gradients(cotangent: Tensor, *inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
-    return empty_gradients(cotangent, *inputs[:4])
-
-
-def _by_definition(actions: Tensor, values: Tensor, lengths: Tensor, initial: Tensor | None, tf32: bool) -> Tensor:
-    return by_definition(actions, values, lengths, initial)
-
-
-def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    *tensors, ctx.tf32 = inputs
-    ctx.save_for_backward(*tensors)
-
-
 @register(
     "superposition_stack_gpu_backward",
     devices=("cpu", "cuda"),
-    fake=_empty_gradients,
+    fake=empty_gradients,
     gradient=refuse_double_backward("superposition_stack", "GPU"),
 )
 def superposition_stack_gpu_backward(
@@ -39,7 +26,7 @@ def superposition_stack_gpu_backward(
 
 def _gradient(ctx: Any, cotangent: Tensor) -> tuple[Tensor, Tensor, None, Tensor | None, None]:
     saved = ctx.saved_tensors  # read once: activation checkpointing recomputes them on every access
-    grad_actions, grad_values, grad_initial = superposition_stack_gpu_backward(cotangent, *saved, ctx.tf32)
+    grad_actions, grad_values, grad_initial = superposition_stack_gpu_backward(cotangent, *saved, ctx.flag)
     return grad_actions, grad_values, None, None if saved[3] is None else grad_initial, None
 
 
@@ -48,8 +35,8 @@ def _gradient(ctx: Any, cotangent: Tensor) -> tuple[Tensor, Tensor, None, Tensor
     devices=("cpu", "cuda"),
     fake=empty_readings,
     gradient=_gradient,
-    save=_save,
-    definition=_by_definition,
+    save=save_inputs_and_flag,
+    definition=by_definition,
 )
 def superposition_stack_gpu(
     actions: Tensor, values: Tensor, lengths: Tensor, initial: Tensor | None, tf32: bool
