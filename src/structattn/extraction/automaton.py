@@ -1,5 +1,6 @@
 """Pushdown automata that read a symbol at each step, as the stacks of trained models do."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -67,10 +68,7 @@ class PushdownAutomaton:
     @property
     def num_choices(self) -> int:
         """The number of (control, symbol, top) with several transitions: 0 if it is deterministic with one start."""
-        known: dict[tuple[int, str, int], int] = {}
-        for each in self.transitions:
-            known[each[:3]] = known.get(each[:3], 0) + 1
-        return sum(count > 1 for count in known.values())
+        return sum(count > 1 for count in Counter(each[:3] for each in self.transitions).values())
 
     @property
     def is_deterministic(self) -> bool:
@@ -79,7 +77,7 @@ class PushdownAutomaton:
 
     def renamed(self, control: Callable[[int], int], item: Callable[[int], int]) -> "PushdownAutomaton":
         """Return the automaton with other numbers; what gets equal numbers is merged, and its counts are added."""
-        transitions: dict[Transition, int] = {}
+        transitions = Counter[Transition]()
         for each, count in self.transitions.items():
             new = Transition(
                 control(each.source),
@@ -89,7 +87,7 @@ class PushdownAutomaton:
                 control(each.target),
                 None if each.item is None else item(each.item),
             )
-            transitions[new] = transitions.get(new, 0) + count
+            transitions[new] += count
         return PushdownAutomaton(
             self.alphabet,
             frozenset(Start(control(each.control), tuple(map(item, each.stack))) for each in self.starts),

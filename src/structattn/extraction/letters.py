@@ -1,5 +1,6 @@
 """Letters: the kinds of steps that a stack takes on each symbol, found by clustering the weights of its transitions."""
 
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -168,13 +169,12 @@ def _close(vectors: Float[np.ndarray, "letters vector"]) -> tuple[int, ...]:
 
 def ambiguous_share(letters: Letters, observations: Sequence[Observation]) -> float:
     """Return the share of steps whose letter is not the usual one after the letter before and the symbol."""
-    counts: dict[tuple[int, int], dict[int, int]] = {}
+    counts = defaultdict[tuple[int, int], Counter[int]](Counter)
     for each in observations:
         read = letters.read(each.ids, each.features)
         for before, symbol, letter in zip(read, each.ids[1:].tolist(), read[1:], strict=False):
-            images = counts.setdefault((before, symbol), {})
-            images[letter] = images.get(letter, 0) + 1
-    total = sum(sum(images.values()) for images in counts.values())
+            counts[before, symbol][letter] += 1
+    total = sum(images.total() for images in counts.values())
     return 1 - sum(max(images.values()) for images in counts.values()) / total if total else 0.0
 
 

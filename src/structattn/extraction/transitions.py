@@ -1,5 +1,6 @@
 """The automaton that the best runs of prefixes show."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,9 +44,9 @@ class Evidence:
         finals: letter, state and top at the end of a string.
     """
 
-    starts: dict[tuple[Control, tuple[StackItem, ...]], int] = field(default_factory=dict)
-    transitions: dict[Seen, int] = field(default_factory=dict)
-    finals: dict[tuple[Control, StackItem], int] = field(default_factory=dict)
+    starts: Counter[tuple[Control, tuple[StackItem, ...]]] = field(default_factory=Counter)
+    transitions: Counter[Seen] = field(default_factory=Counter)
+    finals: Counter[tuple[Control, StackItem]] = field(default_factory=Counter)
 
     def add(self, letters: Sequence[int], runs: Sequence[Run], vectors: Sequence[int], *, ends: bool = True) -> None:
         """Add a string: its letters, and the best run of each prefix; ``ends``: whether it is a whole string."""
@@ -57,25 +58,18 @@ class Evidence:
             transitions.update(seen)
             if ends and index == len(runs) - 1:
                 finals.add(final)
-        found: tuple[set[Any], set[Any], set[Any]] = starts, transitions, finals
-        for part, new in zip(self._parts(), found, strict=True):
-            for each in new:
-                part[each] = part.get(each, 0) + 1
+        self.starts.update(starts)
+        self.transitions.update(transitions)
+        self.finals.update(finals)
 
     def at_least(self, count: int) -> "Evidence":
         """Return what was seen in at least ``count`` strings."""
-        return Evidence(*({each: seen for each, seen in counts.items() if seen >= count} for counts in self._parts()))
+        parts: tuple[Counter[Any], ...] = self.starts, self.transitions, self.finals
+        return Evidence(*(Counter({each: seen for each, seen in part.items() if seen >= count}) for part in parts))
 
     def joined(self, other: "Evidence") -> "Evidence":
         """Return what either has, with the sum of the numbers of strings."""
-        joined = Evidence()
-        for part, own, more in zip(joined._parts(), self._parts(), other._parts(), strict=True):
-            for each in (*own, *more):
-                part[each] = own.get(each, 0) + more.get(each, 0)
-        return joined
-
-    def _parts(self) -> tuple[dict[Any, int], dict[Any, int], dict[Any, int]]:
-        return self.starts, self.transitions, self.finals
+        return Evidence(self.starts + other.starts, self.transitions + other.transitions, self.finals + other.finals)
 
 
 def _followed(
@@ -128,7 +122,7 @@ def automaton_of(evidence: Evidence, letters: Letters, symbols: Sequence[str]) -
         return items.setdefault(each, len(items))
 
     starts = frozenset(Start(control(*each), tuple(map(item, stack))) for each, stack in evidence.starts)
-    transitions: dict[Transition, int] = {}
+    transitions = Counter[Transition]()
     for seen, count in evidence.transitions.items():
         new = Transition(
             control(seen.before, seen.state),
@@ -138,7 +132,7 @@ def automaton_of(evidence: Evidence, letters: Letters, symbols: Sequence[str]) -
             control(seen.letter, seen.step.state),
             None if seen.item is None else item(seen.item),
         )
-        transitions[new] = transitions.get(new, 0) + count
+        transitions[new] += count
     finals = frozenset(Configuration(control(*each), item(top)) for each, top in evidence.finals)
     used = dict.fromkeys(symbols[symbol] for symbol in letters.of_symbol)
     alphabet = tuple(each for each in symbols if each in used and not each.startswith("<bos"))
