@@ -16,7 +16,7 @@ from structattn.report.style import KEEP, LINE, line_style
 from structattn.runs.store import write_analysis
 from structattn.support.errors import UsageError
 from structattn.support.files import write_atomically
-from structattn.support.imports import install_command
+from structattn.support.imports import import_library
 from structattn.support.progress import progress
 from structattn.support.seeds import derived_seed
 from structattn.support.shapes import Float
@@ -94,13 +94,10 @@ def t_sne(vectors: Float[np.ndarray, "words d_model"], seed: int) -> Float[np.nd
     """
     if len(vectors) < 4:
         raise UsageError(f"t-SNE needs at least 4 words; there are {len(vectors)}")
-    try:
-        from sklearn.manifold import TSNE
-    except ModuleNotFoundError as error:
-        raise UsageError(f"t-SNE needs scikit-learn ({error}); {install_command('embeddings')}") from None
+    manifold = import_library("sklearn.manifold", "embeddings", "t-SNE")
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
     perplexity = min(30.0, (len(vectors) - 1) / 3)
-    tsne = TSNE(perplexity=perplexity, init="pca", random_state=derived_seed(seed, "t-SNE") % 2**32)
+    tsne = manifold.TSNE(perplexity=perplexity, init="pca", random_state=derived_seed(seed, "t-SNE") % 2**32)
     with progress("t-SNE", None):
         points: Float[np.ndarray, "words 2"] = tsne.fit_transform(vectors / np.where(norms == 0, 1, norms))
     return points

@@ -1,6 +1,5 @@
 """BLEU, chrF and TER with bootstrap intervals (sacrebleu), and BLEU of parts of a corpus from sentence statistics."""
 
-import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from structattn.support.errors import UsageError
-from structattn.support.imports import install_command
+from structattn.support.imports import import_library
 from structattn.support.shapes import Float, Int64
 
 ORDER = 4
@@ -104,10 +103,7 @@ def import_sacrebleu(module: str) -> Any:
     Raises:
         UsageError: sacrebleu is not installed.
     """
-    try:
-        return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        raise UsageError(f"sacrebleu is not installed ({error}); {install_command('mt')}") from None
+    return import_library(module, "mt", "BLEU, chrF or TER")
 
 
 def bleu_metric(tokenizer: str, **options: Any) -> Any:
