@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 
-from structattn.explorer.recording import RecordedExample
+from structattn.explorer.recording import RECEPTIVE_FIELD, RecordedExample
 from structattn.explorer.recording_files import RecordedRun
 from structattn.loading.records import Record, action_names
 from structattn.report.figure import Plot, alpha_colormap, figure_element, figure_style, file_name, new_figure
@@ -139,7 +139,6 @@ def _draw_small(axes: Axes, record: Record, first: bool) -> None:
     axes.set_title(f"{layer}head {(record.head or 0) + 1}", fontsize=8, pad=3)
 
 
-FIELD = "receptive_field"
 _PAGE = 11.4  # inches
 _SMALLEST, _LARGEST = 2.9, 8.0  # inches of a matrix
 
@@ -181,7 +180,7 @@ def dependency_plot(runs: Sequence[RecordedRun], name: str) -> Plot | None:
         for run in runs
         for example in run.examples
         for record in example.records
-        if record.mechanism == FIELD and record.truth is not None
+        if record.mechanism == RECEPTIVE_FIELD and record.truth is not None
     ]
     if not known:
         return None
@@ -223,13 +222,13 @@ def _field_figure(run: RecordedRun, fields: Sequence[Record], prefix: str, folde
             f"{run.name}: the target and source inputs (columns) that each prediction of a token (rows) depends on "
             "through all layers, under teacher forcing."
         )
-    plot = receptive_field_plot(matrices, fields[0].tokens, file_name(prefix, FIELD), caption)
+    plot = receptive_field_plot(matrices, fields[0].tokens, file_name(prefix, RECEPTIVE_FIELD), caption)
     return figure_element(plot, folder)
 
 
 def _head_figures(run: RecordedRun, example: RecordedExample, prefix: str, folder: Path) -> list[Markup]:
     """Return the maps of attention weights; of a pair one for each place: encoder, decoder and cross-attention."""
-    heads = [record for record in example.records if record.actions is None and record.mechanism != FIELD]
+    heads = [record for record in example.records if record.actions is None and record.mechanism != RECEPTIVE_FIELD]
     paired, parts = example.source is not None, []
     for place, meaning in _PLACES.items() if paired else (("softmax", ""),):
         shown = [each for each in heads if not paired or place == ("cross" if each.sublayer == "cross" else each.side)]
@@ -249,7 +248,7 @@ def _text(tokens: Sequence[str]) -> Markup:
 def _one_example(run: RecordedRun, example: RecordedExample, prefix: str, folder: Path) -> Markup:
     parts = [_text(tokens) for tokens in (example.source, example.tokens) if tokens is not None]
     parts += [_stack_figure(run, record, prefix, folder) for record in example.records if record.actions is not None]
-    if fields := [record for record in example.records if record.mechanism == FIELD]:
+    if fields := [record for record in example.records if record.mechanism == RECEPTIVE_FIELD]:
         parts.append(_field_figure(run, fields, prefix, folder))
     return joined(*parts, *_head_figures(run, example, prefix, folder))
 

@@ -39,7 +39,7 @@ from structattn.text.batching.pairs import PairBatch
 from structattn.text.batching.sequences import Batch
 from structattn.text.tokenization.vocabulary import Vocabulary
 
-MECHANISM = "receptive_field"
+RECEPTIVE_FIELD = "receptive_field"
 
 
 def receptive_field_records(run: TrainedRun, batch: Batch | PairBatch, layer: int) -> list[Record]:
@@ -79,7 +79,7 @@ def _field_record(
     sublayer: str, field: Tensor, layer: int, tokens: tuple[str, ...], sources: tuple[str, ...], **details: Any
 ) -> Record:
     weights = field[0].double().cpu().numpy()
-    return Record(tokens, layer, sublayer, None, MECHANISM, weights, sources, **details)
+    return Record(tokens, layer, sublayer, None, RECEPTIVE_FIELD, weights, sources, **details)
 
 
 def _symbols(vocabulary: Vocabulary, ids: Tensor) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from structattn.explorer.recording import MECHANISM, RecordedExample, Recording
+from structattn.explorer.recording import RECEPTIVE_FIELD, RecordedExample, Recording
 from structattn.loading.records import Record
 from structattn.support.files import write_atomically
 from structattn.support.shapes import Float32
@@ -53,7 +53,7 @@ def example_arrays(example: RecordedExample) -> dict[str, np.ndarray[Any, Any]]:
         arrays["source"] = np.array(example.source)
     groups: dict[str, list[Record]] = {}
     for record in example.records:
-        if record.mechanism != MECHANISM:
+        if record.mechanism != RECEPTIVE_FIELD:
             groups.setdefault(_name(record), []).append(record)
     return arrays | {name: _stacked(records) for name, records in groups.items()}
 

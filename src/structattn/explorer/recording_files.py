@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self
 import numpy as np
 from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, model_validator
 
-from structattn.explorer.recording import RecordedExample, Recording
+from structattn.explorer.recording import RECEPTIVE_FIELD, RecordedExample, Recording
 from structattn.explorer.searched_text import RecordedBeamSearch
 from structattn.loading.records import BOTTOM, Contents, Record, action_names
 from structattn.report.runs import Run, json_files, named_folders, read_run
@@ -81,7 +81,7 @@ class _Record(Shape):
 
     @model_validator(mode="after")
     def _check_sublayer(self) -> Self:
-        if (self.mechanism == "receptive_field") != self.sublayer.endswith("receptive-field"):
+        if (self.mechanism == RECEPTIVE_FIELD) != self.sublayer.endswith("receptive-field"):
             raise ValueError(f"mechanism {self.mechanism!r:.40} in sublayer {self.sublayer!r}")
         return self
 
