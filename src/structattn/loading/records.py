@@ -98,12 +98,9 @@ def _numpy(tensor: Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.generic]]:
 def _contents(computed: StackContents | None, time: int, sources: int) -> Contents | None:
     if computed is None:
         return None
-    parts = computed.height, computed.at_least, computed.positions[..., :sources], computed.symbols
-    height, at_least, positions, symbols = (_array(part, time) for part in parts)
-    assert height is not None
-    assert at_least is not None
-    assert positions is not None
-    return Contents(height, at_least, positions, symbols)
+    parts = computed.height, computed.at_least, computed.positions[..., :sources]
+    height, at_least, positions = (_numpy(part[0, :time]) for part in parts)
+    return Contents(height, at_least, positions, _array(computed.symbols, time))
 
 
 def _stacks(explanation: Explanation, depths: int, count: int) -> list[tuple[Tensor | None, StackContents | None]]:
