@@ -219,7 +219,7 @@ def is_empty_folder(path: Path) -> bool:
 def write_unflushed(path: Path, content: bytes | str) -> None:
     """Write a file that is safe only when it is flushed: inside `write_folder_atomically`, or in a temporary folder."""
     with _naming(path):
-        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        path.write_bytes(_bytes_of(content))
 
 
 def let_others_read(path: Path) -> None:

@@ -70,13 +70,13 @@ def json_with_digest(kind: str, name: str, content: Mapping[str, Any], indent: i
     return json.dumps(whole, indent=indent, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def write_json(path: Path, kind: str, content: Mapping[str, Any], indent: int | None = 1) -> None:
+def write_json(path: Path, kind: str, content: Mapping[str, Any]) -> None:
     """Write an object with its digest to a file of a run or a sweep, atomically; see ``json_with_digest``.
 
     Raises:
         ValueError: a number is NaN or infinite.
     """
-    replace_file(path, json_with_digest(kind, path.name, content, indent))
+    replace_file(path, json_with_digest(kind, path.name, content))
 
 
 def load_json(path: Path) -> Any:

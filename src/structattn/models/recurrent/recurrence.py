@@ -69,7 +69,6 @@ class Recurrence(StackController):
         hidden_size: U.
         cell: "lstm", or an Elman cell by its activation, "tanh" or "relu".
         stack: the stack; None: none.
-        implementation: of the operator for whole sequences with a stack.
     """
 
     def __init__(
@@ -78,11 +77,10 @@ class Recurrence(StackController):
         hidden_size: int,
         cell: Cell = "lstm",
         stack: RecurrentStack | None = None,
-        implementation: Implementation = "auto",
     ) -> None:
         super().__init__()
         gates = gate_factor(cell) * hidden_size
-        self.hidden_size, self.cell, self.implementation = hidden_size, cell, implementation
+        self.hidden_size, self.cell = hidden_size, cell
         self.input = nn.Linear(input_size, gates)
         self.recurrent = nn.Linear(hidden_size + (0 if stack is None else stack.reading_size), gates, bias=False)
         self.control(stack)
@@ -95,8 +93,7 @@ class Recurrence(StackController):
             return mask_padding(self._fused(mask_padding(x, lengths)), lengths)
         gates = self.input(mask_padding(x, lengths))
         maps = self.recurrent.weight, self.stack_projection.weight, self.stack_projection.bias
-        bottom, choice = self.bottom_vector(), self.implementation
-        return stack_rnn(gates, *maps, bottom, cell=self.cell, stack=self.stack, lengths=lengths, implementation=choice)
+        return stack_rnn(gates, *maps, self.bottom_vector(), cell=self.cell, stack=self.stack, lengths=lengths)
 
     def initial_state(self, batch_size: int, implementation: Implementation = "auto") -> StackRnnState:
         """Return zeros and an empty stack."""

@@ -64,9 +64,9 @@ def computing_precision(**tensors: Tensor) -> tuple[list[Tensor], torch.dtype]:
     return list(tensors.values()), first.dtype
 
 
-def require_row_indices(row_indices: Tensor, batch: int | None = None) -> None:
+def require_row_indices(row_indices: Tensor) -> None:
     """Raise ValueError unless ``row_indices`` is (B, S) int64."""
-    require_shape("row_indices", row_indices, (batch, None), "(B, S)")
+    require_shape("row_indices", row_indices, (None, None), "(B, S)")
     if row_indices.dtype != torch.int64:
         raise ValueError(f"row_indices has dtype {row_indices.dtype}; expected torch.int64")
 

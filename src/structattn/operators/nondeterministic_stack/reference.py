@@ -51,16 +51,14 @@ def largest(x: Tensor, dims: tuple[int, ...]) -> Tensor:
     return x.permute(*kept, *dims).flatten(len(kept)).max(-1).values
 
 
-def lengthened(x: Tensor, dim: int, size: int) -> Tensor:
-    """Return ``x`` padded with -inf to ``size`` along ``dim``."""
-    shape = list(x.shape)
-    shape[dim] = size - shape[dim]
-    return torch.cat([x, x.new_full(shape, -torch.inf)], dim)
+def lengthened(x: Tensor, rows: int) -> Tensor:
+    """Return ``x`` with as many rows, the second axis; new ones are -inf."""
+    return torch.cat([x, x.new_full((x.shape[0], rows - x.shape[1], *x.shape[2:]), -torch.inf)], 1)
 
 
 def side_by_side(columns: Sequence[Tensor], rows: int) -> Tensor:
     """Stack columns of times k to (B, i, k, Q, S, Q, S, 1+m), with ``rows`` of i = -3 ..; -inf from i = k on."""
-    return torch.stack([lengthened(column, 1, rows) for column in columns], 2)
+    return torch.stack([lengthened(column, rows) for column in columns], 2)
 
 
 def first_columns(bottom: Tensor, states: int, symbols: int) -> tuple[list[Tensor], list[Tensor]]:

@@ -169,7 +169,7 @@ class ReferenceState(NondeterministicStackState):
         popped = reference.reached_by_pop(reference.log_sum, past, last, pop, self.window)
         column = reference.next_column(reference.log_sum, last, popped, push, replace, _positive_pair(value))
         totals = reference.prefixes(reference.log_sum, self.alphas, column)
-        before = reference.lengthened(self.columns, 1, column.shape[1])
+        before = reference.lengthened(self.columns, column.shape[1])
         return ReferenceState(
             _reading(totals),
             torch.cat([before, column[:, :, None]], 2),

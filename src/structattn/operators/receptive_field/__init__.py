@@ -106,7 +106,7 @@ def receptive_field_size(
 def _counted(
     counted: Tensor | None, lengths: Tensor | None, batch: int, time: int, device: torch.device
 ) -> Bool[Tensor, "batch positions"]:
-    here = inside(checked_lengths(lengths, batch, time, device), time)
+    here = _here(lengths, batch, time, device)
     if counted is None:
         return here
     require_shape("counted", counted, (batch, time), "(B, T)")

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from structattn.operators.common.kernels import kernel_for
+from structattn.operators.common.kernels import contiguous, kernel_for
 from structattn.operators.common.registration import Batching, refuse_double_backward, register
 from structattn.operators.nondeterministic_stack.cpu import kernel_window as _limit
 from structattn.operators.stack_rnn.stacks import CELLS, PUSHED, STACKS, Cell, RecurrentStack
@@ -33,8 +33,8 @@ def _decoded(sizes: list[int]) -> tuple[Cell, RecurrentStack]:
 
 def _run(direction: str, first: Tensor, tensors: tuple[Tensor | None, ...], sizes: list[int], units: int) -> None:
     """Call the kernel; ``first`` has its dtype, batch and time. Inputs that are not contiguous are copied."""
-    contiguous = [None if tensor is None else tensor.contiguous() for tensor in tensors]
-    addresses = [0 if tensor is None else tensor.data_ptr() for tensor in contiguous]
+    given = contiguous(*tensors)
+    addresses = [0 if tensor is None else tensor.data_ptr() for tensor in given]
     numbers = [*first.shape[:2], units, *sizes]
     kernel_for(f"stack_rnn_{direction}", first.dtype)(addresses, numbers, torch.get_num_threads())
 
