@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from structattn.operators.common.checks import inside
-from structattn.operators.common.stack_contents import weighted_sum
+from structattn.operators.common.weighted_sum import weighted_sum
 from structattn.support.shapes import Float, Int, Lengths
 
 Kernel = Literal["full", "window", "index"]

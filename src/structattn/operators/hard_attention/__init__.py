@@ -13,7 +13,7 @@ from structattn.operators.common.checks import (
     require_shape,
     without_autocast,
 )
-from structattn.operators.common.stack_contents import weighted_sum
+from structattn.operators.common.weighted_sum import weighted_sum
 from structattn.operators.hard_attention.gumbel_softmax import gumbel_noise, gumbel_softmax
 from structattn.operators.hard_attention.reference import hard_weights
 from structattn.support.shapes import Float, Int, Lengths

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from structattn.operators.common.checks import inside
-from structattn.operators.common.stack_contents import weighted_sum
+from structattn.operators.common.weighted_sum import weighted_sum
 from structattn.support.shapes import Bool, Float, Lengths
 
 
