@@ -21,31 +21,10 @@ from structattn.operators.common.checks import (
 )
 from structattn.support.shapes import Bool, Float, Int, Lengths
 
-Split = tuple[int, int, int]
-"""First position of a span, last position of its left part, last position of the span."""
-
-
-def greedy_splits(independence: Float[Tensor, "first last"], word_starts: Sequence[bool], length: int) -> list[Split]:
-    """Return the best split of the whole, then those of both parts, down to words.
-
-    Args:
-        independence: o(i, j).
-        word_starts: whether a word begins at each position.
-        length: the number of positions.
-    """
-    table, splits, spans = independence.tolist(), [], [(0, length - 1)]
-    while spans:
-        i, j = spans.pop()
-        places = [k for k in range(i, j) if word_starts[k + 1]]
-        if places:
-            best = max(places, key=lambda k: table[i][k] + table[k + 1][j] + table[k + 1][k + 1])
-            splits.append((i, best, j))
-            spans += [(best + 1, j), (i, best)]
-    return splits
-
-
 __all__ = ["tree_regularization", "tree_splits"]
 
+Split = tuple[int, int, int]
+"""First position of a span, last position of its left part, last position of the span."""
 _LEAST_NORM = 1e-12
 
 
@@ -123,6 +102,25 @@ def tree_splits(
         independence = _independence(hidden, ends).cpu()
     rows = zip(independence, starts.tolist(), ends.tolist(), strict=True)
     return [greedy_splits(table, words, length) for table, words, length in rows]
+
+
+def greedy_splits(independence: Float[Tensor, "first last"], word_starts: Sequence[bool], length: int) -> list[Split]:
+    """Return the best split of the whole, then those of both parts, down to words.
+
+    Args:
+        independence: o(i, j).
+        word_starts: whether a word begins at each position.
+        length: the number of positions.
+    """
+    table, splits, spans = independence.tolist(), [], [(0, length - 1)]
+    while spans:
+        i, j = spans.pop()
+        places = [k for k in range(i, j) if word_starts[k + 1]]
+        if places:
+            best = max(places, key=lambda k: table[i][k] + table[k + 1][j] + table[k + 1][k + 1])
+            splits.append((i, best, j))
+            spans += [(best + 1, j), (i, best)]
+    return splits
 
 
 def _checked_splits(splits: Tensor, batch: int, time: int) -> Tensor:
