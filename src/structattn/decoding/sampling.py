@@ -1,4 +1,4 @@
-"""Translation by sampling, and sampling that is a function of a seed and of the input."""
+"""Sampling, and sampling of translations that is a function of a seed and of the line."""
 
 import math
 from collections.abc import Sequence

@@ -109,7 +109,7 @@ def _block(settings: TransformerSettings, layer: Layer, causal: bool, cross: Cro
 
 @dataclass(frozen=True)
 class VocabularySpec:
-    """Sizes of a vocabulary, and the characters of its vocabulary.
+    """The size of a vocabulary, and the characters of its words.
 
     Args:
         size: the number of ids, including special tokens.
@@ -173,7 +173,7 @@ def spelled_embedding(
 
 
 def build_spelling(settings: SpellingSettings, d_model: int, vocabulary: VocabularySpec, path: str) -> SpellingDecoder:
-    """Return the decoder that spells unknown vocabulary.
+    """Return the decoder that spells unknown words.
 
     Raises:
         SettingsError: the data have no characters of words, or the hidden size does not fit ``settings.path``.
