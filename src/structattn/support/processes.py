@@ -178,9 +178,9 @@ class WorkerPool:
         submit(self._num_workers)
         while pending:
             (item, error), future = pending.popleft()
-            computed, result = (False, None) if future is None else _outcome(future)
+            done = None if future is None or future.exception() is not None else future  # waits for the worker
             submit(1)
-            yield item, result if computed else _result(function, item, error)
+            yield item, _result(function, item, error) if done is None else done.result()
 
     def _submit(self, function: Callable[[_Item], _Result], step: _Next) -> Future[Any] | None:
         """Give an item to the workers; None if there is none, or all workers have ended because one was killed."""
@@ -215,11 +215,6 @@ def _result(function: Callable[[_Item], _Result], item: _Item, error: Exception 
     if error is not None:
         raise error
     return function(item)
-
-
-def _outcome(future: Future[Any]) -> tuple[bool, Any]:
-    """Return whether a worker has computed an item, and the result."""
-    return (False, None) if future.exception() is not None else (True, future.result())
 
 
 def _start_worker() -> None:
