@@ -45,25 +45,21 @@ class InitialWeights:
         Raises:
             CheckpointError: there is none.
         """
-        taken = self.description(model)["taken"]
+        live = weights_of(model)
+        taken = self.compare(live)["taken"]
         if not taken:
             raise CheckpointError(f"{self.run_dir}: no tensor of this run has the name, shape and dtype of one here")
-        live = weights_of(model)
         with torch.no_grad():
             for name in taken:
                 live[name].copy_(self.tensors[name])
 
-    def description(self, model: nn.Module) -> dict[str, Any]:
-        """Return the entry of the run card: the names of the tensors that a model of these settings takes.
+    def compare(self, weights: Mapping[str, Tensor]) -> dict[str, Any]:
+        """Return the entry of the run card: the names of the tensors that a model with these weights takes.
 
         ``taken`` have the same name, shape and dtype in both, ``new`` are only in the model, ``unused`` only in the
         other run; of ``other_shape`` both shapes are given, first that in the other run. These are not taken, either,
         nor are those of ``other_words``.
         """
-        return self.compare(weights_of(model))
-
-    def compare(self, weights: Mapping[str, Tensor]) -> dict[str, Any]:
-        """Return the same for the weights of a model."""
         saved = self.tensors
         live = {name: tensor for name, tensor in weights.items() if name not in self.other_words}
         both = [name for name in live if name in saved]

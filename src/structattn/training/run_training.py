@@ -22,6 +22,7 @@ from structattn.runs.folder import (
     require_empty_folder,
 )
 from structattn.runs.metadata import PAUSED, TrainingSummary, run_card, summary_of, summary_of_event
+from structattn.runs.selection import weights_of
 from structattn.runs.store import checkpoint_updates
 from structattn.settings.run import RunSettings, limits_of
 from structattn.settings.training import Budget
@@ -218,7 +219,7 @@ def _write_or_check_card(plan: Plan, learner: Learner, resuming: bool) -> None:
     if plugins := _plugins_of(plan):
         card["plugins"] = [plugin.record for plugin in plugins]
     if plan.initial is not None:
-        card["initial_weights"] = plan.initial.description(learner.model)
+        card["initial_weights"] = plan.initial.compare(weights_of(learner.model))
     if resuming:
         _require_same_pretrained(run_dir, plan.pretrained)
         if changes := run_dir.changed_plugins():
