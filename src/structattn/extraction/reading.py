@@ -13,7 +13,7 @@ from structattn.extraction.letters import GRANULARITIES, Letters, find_letters, 
 from structattn.extraction.observations import String, cross_entropy, observe
 from structattn.extraction.stacks import Observation, StackReader
 from structattn.extraction.threshold import Threshold
-from structattn.extraction.transitions import Evidence, allowed_steps, first_steps
+from structattn.extraction.transitions import Evidence, allowed_steps
 from structattn.extraction.verdict import Checks
 from structattn.loading.trained_run import TrainedRun
 from structattn.support.errors import DataError
@@ -126,8 +126,8 @@ def _readings(subject: Subject, strings: Strings) -> Iterator[Reading]:
 
 def _reading(subject: Subject, strings: Strings, letters: Letters, of_means: float) -> Reading:
     evidence = _evidence(letters, strings.sampled, strings.least).joined(_evidence(letters, strings.short, 1))
-    first = first_steps((letters.read(x.ids, x.features), x.runs or ()) for x in strings.sampled)
-    replacement = only_extracted(subject.reader, letters, allowed_steps(evidence) | first)
+    sampled = ((letters.read(x.ids, x.features), x.runs or ()) for x in strings.sampled)
+    replacement = only_extracted(subject.reader, letters, allowed_steps(evidence, sampled))
     of_transitions = cross_entropy(subject.run, subject.reader, subject.valid, replacement)
     return Reading(letters, evidence, CausalCheck(subject.cross_entropy, of_means, of_transitions))
 

@@ -139,20 +139,18 @@ def automaton_of(evidence: Evidence, letters: Letters, symbols: Sequence[str]) -
     return PushdownAutomaton(alphabet, starts, transitions, finals)
 
 
-def allowed_steps(evidence: Evidence) -> dict[tuple[int, int], list[Allowed]]:
-    """Return the steps of the stack after each letter (-1: none) at each letter, whatever the vector on top is."""
-    found: dict[tuple[int, int], dict[Allowed, None]] = {}
-    for seen in evidence.transitions:
-        found.setdefault((seen.before, seen.letter), {})[Allowed(seen.state, seen.top[0], seen.step)] = None
-    return {each: list(steps) for each, steps in found.items()}
-
-
-def first_steps(
-    runs_and_letters: Iterable[tuple[Sequence[int], Sequence[Run]]],
+def allowed_steps(
+    evidence: Evidence, strings: Iterable[tuple[Sequence[int], Sequence[Run]]]
 ) -> dict[tuple[int, int], list[Allowed]]:
-    """Return the first steps of runs, by (-1, letter)."""
+    """Return the steps of the stack after each letter (-1: none) at each letter, whatever the vector on top is.
+
+    Args:
+        evidence: all but the first steps.
+        strings: of which all first steps are allowed: their letters, and the best run of each prefix.
+    """
+    first = ((-1, letters[0], Allowed(0, 0, run[0])) for letters, runs in strings for run in runs)
+    later = ((each.before, each.letter, Allowed(each.state, each.top[0], each.step)) for each in evidence.transitions)
     found: dict[tuple[int, int], dict[Allowed, None]] = {}
-    for letters, runs in runs_and_letters:
-        for run in runs:
-            found.setdefault((-1, letters[0]), {})[Allowed(0, 0, run[0])] = None
+    for before, letter, allowed in (*later, *first):
+        found.setdefault((before, letter), {})[allowed] = None
     return {each: list(steps) for each, steps in found.items()}
