@@ -10,6 +10,7 @@ from catalogue import CATALOGUE
 from transforms import TRANSFORMS, outcome
 
 from structattn import operators
+from structattn.support.errors import ImplementationUnavailableError
 
 ROOT = Path(__file__).resolve().parents[2]
 CASES = [
@@ -20,6 +21,7 @@ CASES = [
     if transform.fits(sample)
 ]
 ERRORS = [(operator.name, *error) for operator in CATALOGUE for error in operator.errors]
+WITH_KERNELS = [each for each in CATALOGUE if each.has_implementations and each.name != "delta_product"]
 # The quick suite: all transforms of three operators with different rules, and a few transforms of the others.
 QUICK_OPERATORS = {"superposition_stack", "softmax_attention", "gaussian_attention"}
 QUICK_TRANSFORMS = {"double backward", "func.grad", "jvp", "vmap", "vmap(grad)", "vmap, lengths"}
@@ -74,6 +76,15 @@ def test_errors(name, call, error, message):
         call()
     assert message in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("operator", WITH_KERNELS, ids=lambda each: each.name)
+def test_implementations_that_are_unknown_or_cannot_run_are_refused(operator):
+    sample = next(iter(operator.samples.values()))
+    with pytest.raises(ValueError, match="implementation='fast'; expected 'auto', 'reference', 'cpu' or 'gpu'"):
+        operator.call(*sample.tensors, **sample.keywords, implementation="fast")
+    with pytest.raises(ImplementationUnavailableError, match="implementation 'gpu' cannot run: "):
+        operator.call(*sample.tensors, **sample.keywords, implementation="gpu")
 
 
 def test_a_dropped_derivative_is_noticed():
