@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
@@ -14,6 +14,7 @@ from structattn.text.batching.pairs import PairBatch
 from structattn.text.batching.sequences import Batch, Indices
 
 BatchT = TypeVar("BatchT", bound=Batch | PairBatch)
+BatchT_co = TypeVar("BatchT_co", bound=Batch | PairBatch, covariant=True)
 
 LARGEST_EXPONENT = 709.0  # exp of more overflows a float64
 
@@ -83,22 +84,24 @@ AnyTask: TypeAlias = Task[Any]
 """A task whose batch type only the task itself knows."""
 
 
-class TrainingExamples(Protocol):
-    """The training examples of sequences, by their numbers."""
+def num_predicted(batch: Batch | PairBatch) -> int:
+    """Return the number of tokens that a batch predicts."""
+    return int((batch.targets != PAD).sum())
+
+
+class TrainingExamples(Protocol[BatchT_co]):
+    """The training examples of a task, by their numbers."""
 
     def training_order(self, epoch: int) -> list[Indices]:
         """Return the batches of an epoch, a pure function of (seed, epoch)."""
 
-    def batch(self, indices: Indices) -> Batch:
+    def batch(self, indices: Indices) -> BatchT_co:
         """Return the examples with these numbers; targets are ``<pad>`` where nothing is predicted."""
 
 
-BatchCriterion: TypeAlias = Callable[[torch.nn.Module, Batch], Float[Tensor, ""]]
-
-
 @dataclass(frozen=True)
-class SequenceTask:
-    """Predict all or some of the tokens of sequences. See ``Task``.
+class ExampleTask(Generic[BatchT]):
+    """Learn from a set of examples. See ``Task``.
 
     Args:
         train: the training examples.
@@ -107,15 +110,17 @@ class SequenceTask:
             predicts.
         criterion: model, batch -> the sum of its losses.
         further: an interval, and the criterion of updates whose number it divides; None: all have the same.
+        count: batch -> the number of tokens that it predicts.
     """
 
-    train: TrainingExamples
+    train: TrainingExamples[BatchT]
     validation: Callable[[torch.nn.Module, Callable[[], None]], Scores]
     loss: Literal["sequence_sum", "token_mean"]
-    criterion: BatchCriterion
-    further: tuple[int, BatchCriterion] | None = None
+    criterion: Callable[[torch.nn.Module, BatchT], Float[Tensor, ""]]
+    further: tuple[int, Callable[[torch.nn.Module, BatchT], Float[Tensor, ""]]] | None = None
+    count: Callable[[BatchT], int] = num_predicted
 
-    def of_update(self, number: int) -> "SequenceTask":
+    def of_update(self, number: int) -> "ExampleTask[BatchT]":
         """Return the task of an update, the first of which has the number 1."""
         if self.further is None or number % self.further[0]:
             return self
@@ -125,27 +130,26 @@ class SequenceTask:
         """Return the batches of an epoch."""
         return self.train.training_order(epoch)
 
-    def batch(self, indices: Indices) -> Batch:
+    def batch(self, indices: Indices) -> BatchT:
         """Return the training examples with these numbers."""
         return self.train.batch(indices)
 
-    def loss_sum(self, model: torch.nn.Module, batch: Batch) -> Float[Tensor, ""]:
+    def loss_sum(self, model: torch.nn.Module, batch: BatchT) -> Float[Tensor, ""]:
         """Return the criterion of a batch."""
         return self.criterion(model, batch)
 
-    def loss_denominator(self, batch: Batch) -> int:
+    def loss_denominator(self, batch: BatchT) -> int:
         """Return the number of sequences or of predicted tokens; a batch with masks may predict none."""
         return self.num_tokens(batch) if self.loss == "token_mean" else len(batch.lengths)
 
-    def num_tokens(self, batch: Batch) -> int:
+    def num_tokens(self, batch: BatchT) -> int:
         """Return the number of predicted tokens."""
-        return num_predicted(batch)
+        return self.count(batch)
 
     def validate(self, model: torch.nn.Module, after_batch: Callable[[], None]) -> Scores:
         """Score the validation split."""
         return self.validation(model, after_batch)
 
 
-def num_predicted(batch: Batch | PairBatch) -> int:
-    """Return the number of tokens that a batch predicts."""
-    return int((batch.targets != PAD).sum())
+SequenceTask: TypeAlias = ExampleTask[Batch]
+"""Predict all or some of the tokens of sequences."""

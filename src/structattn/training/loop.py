@@ -15,7 +15,7 @@ from structattn.runs.metadata import PAUSED
 from structattn.runs.selection import selection_score
 from structattn.settings.training import Budget
 from structattn.support.errors import NonFiniteError
-from structattn.tasks.task import BatchT, Scores, SequenceTask, Task
+from structattn.tasks.task import BatchT, ExampleTask, Scores, Task
 from structattn.training import progress as after
 from structattn.training.learner import Learner, generator_states, set_generator_states
 from structattn.training.optimizers import temperature_of_update
@@ -215,7 +215,7 @@ def update(run: Run) -> None:
     if run.settings.temperature is not None:
         set_temperature(run.learner.model, temperature_of_update(run.settings.temperature, number))
     task = run.task
-    if isinstance(task, SequenceTask) and task.further is not None:
+    if isinstance(task, ExampleTask) and task.further is not None:
         task = task.of_update(number)
     loss_sum = training_step(run.learner, task, Update(number, batches, rate, run.settings.max_grad_norm, idle))
     run.progress = after.after_update(before, indices, len(epoch))

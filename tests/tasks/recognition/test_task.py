@@ -230,7 +230,8 @@ def test_validation_is_on_the_chosen_split(folder):
         task, model = built(folder, settings_of(folder, recognition={"validation": split}))
         scores = task.validate(model.float(), lambda: None)
         assert scores.num_sequences == len(prepared.split(split))
-        assert task.valid.edits.tolist() == prepared.edits(split).tolist()
+        (examples,) = task.validation.args
+        assert examples.edits.tolist() == prepared.edits(split).tolist()
 
 
 def test_errors(folder, tmp_path):

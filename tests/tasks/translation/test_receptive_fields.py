@@ -97,7 +97,8 @@ def test_outputs_have_gradients_for_inputs_in_their_field_only(translation_run, 
 def test_the_regularizer_of_a_batch_is_the_sum_over_its_pairs(translation_run, own_position):
     run = translation_run(dropout=0.0)
     task = TASKS["translation"].build(run.prepared, run.settings)
-    regularized = replace(task, receptive_field=ReceptiveFieldRegularizer(0.3, own_position=own_position))
+    regularizer = ReceptiveFieldRegularizer(0.3, own_position=own_position)
+    regularized = replace(task, criterion=replace(task.criterion, receptive_field=regularizer))
     model, batch, *_ = attended(run, (0, 1, 2))
     difference = regularized.loss_sum(model, batch) - task.loss_sum(model, batch)
     total = 0.0
@@ -115,7 +116,8 @@ def test_training_reads_the_regularizer_from_settings(translation_run):
     settings = run.settings.model_copy(
         update={"training": TrainingSettings(batches={"kind": "pairs"}, receptive_field_weight=0.1)}
     )
-    assert TASKS["translation"].build(run.prepared, settings).receptive_field == ReceptiveFieldRegularizer(0.1)
+    criterion = TASKS["translation"].build(run.prepared, settings).criterion
+    assert criterion.receptive_field == ReceptiveFieldRegularizer(0.1)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +131,7 @@ def test_training_reads_the_regularizer_from_settings(translation_run):
 def test_layers_without_weights_are_refused(translation_run, model, missing):
     run = translation_run(**model)
     task = TASKS["translation"].build(run.prepared, run.settings)
-    regularized = replace(task, receptive_field=ReceptiveFieldRegularizer(0.3))
+    regularized = replace(task, criterion=replace(task.criterion, receptive_field=ReceptiveFieldRegularizer(0.3)))
     network, batch, _, weights = attended(run)
     assert layer_without_weights(network, weights) == missing
     if missing is not None:

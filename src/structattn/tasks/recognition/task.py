@@ -1,7 +1,7 @@
 """Recognition as a task: label, language modeling and next symbols of strings."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -20,55 +20,8 @@ from structattn.tasks.recognition.losses import (
     member_losses,
     recognition_logits,
 )
-from structattn.tasks.task import Scores, perplexity
-from structattn.text.batching.sequences import Indices
+from structattn.tasks.task import ExampleTask, Scores, perplexity
 from structattn.text.folders.prepared import PreparedFolder
-
-
-@dataclass(frozen=True)
-class RecognitionTask:
-    """Decide whether strings are members of a language. See ``Task``; a string counts as one token.
-
-    Args:
-        train: the training strings.
-        valid: the strings for validation.
-        criterion: the loss.
-    """
-
-    train: RecognitionExamples
-    valid: RecognitionExamples
-    criterion: RecognitionCriterion
-
-    def training_batches(self, epoch: int) -> list[Indices]:
-        """Return the batches of an epoch."""
-        return self.train.training_order(epoch)
-
-    def batch(self, indices: Indices) -> RecognitionBatch:
-        """Return the training strings with these indices."""
-        return self.train.batch(indices)
-
-    def loss_sum(self, model: torch.nn.Module, batch: RecognitionBatch) -> Float[Tensor, ""]:
-        """Return the sum of losses of a batch."""
-        return self.criterion(model, batch)
-
-    def loss_denominator(self, batch: RecognitionBatch) -> int:
-        """Return the number of strings."""
-        return len(batch.lengths)
-
-    def num_tokens(self, batch: RecognitionBatch) -> int:
-        """Return the number of labels."""
-        return len(batch.lengths)
-
-    def validate(self, model: torch.nn.Module, after_batch: Callable[[], None]) -> Scores:
-        """Return the mean of -log p(label) over the strings for validation, and the accuracy."""
-        loss, correct = 0.0, 0
-        with evaluating(model):
-            for indices in self.valid.scoring_order():
-                scores = batch_scores(model, self.valid.batch(indices))
-                loss, correct = loss + scores.losses.sum().item(), correct + int(scores.right.sum())
-                after_batch()
-        count = len(self.valid.edits)
-        return Scores(count, count, loss / count, perplexity(loss / count), accuracy=correct / count)
 
 
 class StringScores(NamedTuple):
@@ -98,8 +51,20 @@ def batch_scores(model: torch.nn.Module, batch: RecognitionBatch) -> StringScore
     return StringScores(label_losses(logits, sizes, members).double().cpu(), right.cpu(), of_members)
 
 
-def recognition_task(prepared: PreparedFolder, settings: RunSettings) -> RecognitionTask:
-    """Return the task of recognizing the language of a prepared folder.
+def validate_strings(examples: RecognitionExamples, model: torch.nn.Module, after_batch: Callable[[], None]) -> Scores:
+    """Return the mean of -log p(label) over strings, which count as one token each, and the accuracy."""
+    loss, correct = 0.0, 0
+    with evaluating(model):
+        for indices in examples.scoring_order():
+            scores = batch_scores(model, examples.batch(indices))
+            loss, correct = loss + scores.losses.sum().item(), correct + int(scores.right.sum())
+            after_batch()
+    count = len(examples.edits)
+    return Scores(count, count, loss / count, perplexity(loss / count), accuracy=correct / count)
+
+
+def recognition_task(prepared: PreparedFolder, settings: RunSettings) -> ExampleTask[RecognitionBatch]:
+    """Return the task of recognizing the language of a prepared folder; a string counts as one token.
 
     Raises:
         DataError: the folder holds data of another kind, or a split is missing or empty.
@@ -109,9 +74,12 @@ def recognition_task(prepared: PreparedFolder, settings: RunSettings) -> Recogni
     for field in ("label_smoothing", "receptive_field_weight"):
         if getattr(training, field):
             raise SettingsError(f"training.{field}: {getattr(training, field)!r}; recognition has none")
-    split = training.recognition.validation
-    return RecognitionTask(
-        recognition_examples(prepared, "train", training.batches, training.recognition, settings.seed),
-        recognition_examples(prepared, split, training.batches, training.recognition),
-        RecognitionCriterion(training.recognition),
+    batches, recognition = training.batches, training.recognition
+    valid = recognition_examples(prepared, recognition.validation, batches, recognition)
+    return ExampleTask(
+        recognition_examples(prepared, "train", batches, recognition, settings.seed),
+        partial(validate_strings, valid),
+        "sequence_sum",
+        RecognitionCriterion(recognition),
+        count=lambda batch: len(batch.lengths),
     )

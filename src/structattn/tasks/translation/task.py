@@ -6,7 +6,7 @@ cross-entropy is that of the text.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -29,7 +29,7 @@ from structattn.support.shapes import Float
 from structattn.support.special_tokens import PADDING_CLASS
 from structattn.tasks.language_modeling.evaluate import score_batches
 from structattn.tasks.losses import NO_REGULARIZER, ReceptiveFieldRegularizer, cross_entropy_sum
-from structattn.tasks.task import Scores
+from structattn.tasks.task import ExampleTask, Scores
 from structattn.tasks.translation.batches import PairExamples, scoring_pairs, training_pairs
 from structattn.tasks.translation.predictions import (
     Predictions,
@@ -92,36 +92,20 @@ class GreedyBleu:
 
 
 @dataclass(frozen=True)
-class TranslationTask:
-    """Translate sentences; see `structattn.tasks.task.Task`.
+class PairCriterion:
+    """The training loss of pairs.
 
     Args:
-        train: the training pairs.
-        valid: the pairs scored during training.
-        loss: the denominator of an update's loss: its pairs or its target tokens.
-        label_smoothing: smoothing of the target tokens in training.
-        spelling_weight: α, the weight of the loss of spellings in training, for a model that spells.
+        label_smoothing: smoothing of the target tokens.
+        spelling_weight: α, the weight of the loss of spellings, for a model that spells.
         receptive_field: regularizer of the source and target inputs that predictions depend on.
-        bleu: BLEU on the validation pairs; None if it is not needed.
     """
 
-    train: PairExamples
-    valid: PairExamples
-    loss: Literal["sequence_sum", "token_mean"]
     label_smoothing: LabelSmoothing | None = None
     spelling_weight: float = 1.0
     receptive_field: ReceptiveFieldRegularizer = NO_REGULARIZER
-    bleu: GreedyBleu | None = None
 
-    def training_batches(self, epoch: int) -> list[Indices]:
-        """Return the shuffled batches of an epoch."""
-        return self.train.training_order(epoch)
-
-    def batch(self, indices: Indices) -> PairBatch:
-        """Return the training pairs with these example numbers."""
-        return self.train.batch(indices)
-
-    def loss_sum(self, model: torch.nn.Module, batch: PairBatch) -> Float[Tensor, ""]:
+    def __call__(self, model: torch.nn.Module, batch: PairBatch) -> Float[Tensor, ""]:
         """Return J_word + α J_characters: -log p of the targets, label-smoothed if set, and of their spellings.
 
         The regularizer of receptive fields, if set, is added.
@@ -150,24 +134,9 @@ class TranslationTask:
         field = torch.cat([fields.target, fields.source], dim=-1)
         return self._loss(predicted) + self.receptive_field(field, predicted.classes != PADDING_CLASS)
 
-    def loss_denominator(self, batch: PairBatch) -> int:
-        """Return the number of pairs or of target tokens."""
-        return self.num_tokens(batch) if self.loss == "token_mean" else len(batch.lengths)
 
-    def num_tokens(self, batch: PairBatch) -> int:
-        """Return the number of target tokens, ``<eos>`` included."""
-        return int(batch.lengths.sum())
-
-    def validate(self, model: torch.nn.Module, after_batch: Callable[[], None]) -> Scores:
-        """Score the reference translations of the validation pairs, and translate the sources if BLEU is needed."""
-        scores = pair_scores(model, self.valid, after_batch)
-        if self.bleu is None:
-            return scores
-        return replace(scores, bleu=self.bleu(cast(EncoderDecoder, model), after_batch))
-
-
-def translation_task(prepared: PreparedFolder, settings: RunSettings) -> TranslationTask:
-    """Return the task of a prepared folder of parallel text.
+def translation_task(prepared: PreparedFolder, settings: RunSettings) -> ExampleTask[PairBatch]:
+    """Return the task of translating the sentences of a prepared folder of parallel text.
 
     Raises:
         DataError: the folder is of another kind.
@@ -180,13 +149,14 @@ def translation_task(prepared: PreparedFolder, settings: RunSettings) -> Transla
     valid = scoring_pairs(prepared, "valid", batches.max_tokens, batches.max_tokens_of)
     maximum = max_positions(settings.model)
     max_length = None if maximum is None else maximum - 1  # <eos> takes a position
-    by_bleu = training.select_by == "bleu"
-    return TranslationTask(
-        train=training_pairs(prepared, batches, settings.seed, max_length),
-        valid=valid,
-        loss=training.loss,
-        label_smoothing=training.label_smoothing,
-        spelling_weight=training.spelling_weight,
-        receptive_field=ReceptiveFieldRegularizer.from_settings(training),
-        bleu=GreedyBleu.of(prepared, "valid", valid, settings.evaluation.bleu_tokenizer) if by_bleu else None,
-    )
+    train = training_pairs(prepared, batches, settings.seed, max_length)
+    by_bleu, tokenizer = training.select_by == "bleu", settings.evaluation.bleu_tokenizer
+    bleu = GreedyBleu.of(prepared, "valid", valid, tokenizer) if by_bleu else None
+
+    def validate(model: torch.nn.Module, after_batch: Callable[[], None]) -> Scores:
+        scores = pair_scores(model, valid, after_batch)
+        return scores if bleu is None else replace(scores, bleu=bleu(cast(EncoderDecoder, model), after_batch))
+
+    regularizer = ReceptiveFieldRegularizer.from_settings(training)
+    criterion = PairCriterion(training.label_smoothing, training.spelling_weight, regularizer)
+    return ExampleTask(train, validate, training.loss, criterion)
