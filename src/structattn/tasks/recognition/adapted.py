@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
+from itertools import accumulate
 
 import numpy as np
 from numpy.random import Generator
@@ -55,70 +56,45 @@ def _template(language: CopyingLanguage, size: int) -> _Template:
     return _Template([*zip(zeros.tolist(), ones.tolist(), strict=True)], np.asarray(letters).tolist())
 
 
-@dataclass(frozen=True)
-class GrammarPrefixes:
-    """The symbols that may follow each prefix of strings of a grammar, ambiguous or not."""
+def _next_in_grammar(grammar: Grammar, string: String) -> NextSymbols:
+    """Return the symbols that may follow each prefix of a string of a grammar, ambiguous or not.
 
-    grammar: Grammar
+    Cost: O(T^3) for a string of length T, O(T^2) for an unambiguous grammar.
 
-    def next_symbols(self, string: String) -> NextSymbols:
-        """Return a set for each prefix of a member.
-
-        Cost: O(T^3) for a string of length T, O(T^2) for an unambiguous grammar.
-
-        Raises:
-            ValueError: the string is no prefix of a member.
-        """
-        alphabet = self.grammar.alphabet
-        recognizer = Recognizer(self.grammar)  # a new one for each string, as it keeps all prefixes that it has read
-        found = following(recognizer, [alphabet[symbol] for symbol in string])
-        if len(found) <= len(string):
-            raise ValueError(f"position {len(found) - 1}: the string is no prefix of a member")
-        index_of = {symbol: index for index, symbol in enumerate((*alphabet, END))}
-        return [frozenset(index_of[symbol] for symbol in each) for each in found]
+    Raises:
+        ValueError: the string is no prefix of a member.
+    """
+    alphabet = grammar.alphabet
+    recognizer = Recognizer(grammar)  # a new one for each string, as it keeps all prefixes that it has read
+    found = following(recognizer, [alphabet[symbol] for symbol in string])
+    if len(found) <= len(string):
+        raise ValueError(f"position {len(found) - 1}: the string is no prefix of a member")
+    index_of = {symbol: index for index, symbol in enumerate((*alphabet, END))}
+    return [frozenset(index_of[symbol] for symbol in each) for each in found]
 
 
-@dataclass(frozen=True)
-class CopyPrefixes:
-    """The symbols that may follow each prefix of members of a copying language: those for any length of the word."""
+def _next_in_copies(language: CopyingLanguage, string: String) -> NextSymbols:
+    """Return the symbols that may follow each prefix of a member of a copying language, for any length of the word.
 
-    language: CopyingLanguage
-
-    def next_symbols(self, string: String) -> NextSymbols:
-        """Return a set for each prefix of a member. Cost: O(T^2) for a string of length T."""
-        end, found = len(self.language.alphabet), []
-        possible = [(_template(self.language, size), dict[int, int]()) for size in range(len(string) + 2)]
-        for place in range(len(string) + 1):
-            sets = [template.allowed(place, word, end) for template, word in possible]
-            found.append(frozenset(set().union(*sets)))
-            if place < len(string):
-                symbol = string[place]
-                possible = [each for each, allowed in zip(possible, sets, strict=True) if symbol in allowed]
-                for template, word in possible:
-                    template.read(place, symbol, word)
-        return found
+    Cost: O(T^2) for a string of length T.
+    """
+    end, found = len(language.alphabet), []
+    possible = [(_template(language, size), dict[int, int]()) for size in range(len(string) + 2)]
+    for place in range(len(string) + 1):
+        sets = [template.allowed(place, word, end) for template, word in possible]
+        found.append(frozenset(set().union(*sets)))
+        if place < len(string):
+            symbol = string[place]
+            possible = [each for each, allowed in zip(possible, sets, strict=True) if symbol in allowed]
+            for template, word in possible:
+                template.read(place, symbol, word)
+    return found
 
 
-@dataclass(frozen=True)
-class StackPrefixes:
-    """The symbols that may follow each prefix of members of the stack language."""
-
-    num_symbols: int
-
-    @cached_property
-    def _sets(self) -> list[frozenset[int]]:
-        """The symbols at each depth: the digit that states it, brackets within the limits, and the end."""
-        depths = range(MAX_DEPTH + 1)
-        brackets = [[OPEN] * (depth < MAX_DEPTH) + [CLOSE] * (depth > 0) for depth in depths]
-        return [frozenset({depth, self.num_symbols, *brackets[depth]}) for depth in depths]
-
-    def next_symbols(self, string: String) -> NextSymbols:
-        """Return a set for each prefix of a member."""
-        depth, found = 0, [self._sets[0]]
-        for symbol in string:
-            depth += (symbol == OPEN) - (symbol == CLOSE)
-            found.append(self._sets[depth])
-        return found
+def _next_in_stack_language(end: int, string: String) -> NextSymbols:
+    """Return the digit that states the depth, brackets within the limits, and the end, for each prefix of a member."""
+    depths = accumulate(((symbol == OPEN) - (symbol == CLOSE) for symbol in string), initial=0)
+    return [frozenset({each, end, *[OPEN] * (each < MAX_DEPTH), *[CLOSE] * (each > 0)}) for each in depths]
 
 
 class AdaptedLanguage:
@@ -187,7 +163,17 @@ class AdaptedLanguage:
         Raises:
             UsageError: the language is one of a plugin.
         """
-        return self._prefixes.next_symbols(string)
+        match self.language:
+            case ContextFreeLanguage():
+                return _next_in_grammar(self.language.grammar, string)
+            case CopyingLanguage():
+                return _next_in_copies(self.language, string)
+            case StackLanguage():
+                return _next_in_stack_language(len(self.alphabet), string)
+        raise UsageError(
+            f"{self.name}: next symbols are not known of languages of plugins; expected training.recognition."
+            "next_symbols 0"
+        )
 
     def log_conditionals(self, strings: Sequence[String]) -> NDArray[np.float64] | None:
         """Return log P(string | length) of members as ``sample_each`` draws them, in nats."""
@@ -195,17 +181,3 @@ class AdaptedLanguage:
         drawn = [np.array(string, dtype=np.int64) for string in strings]
         log_conditionals: NDArray[np.float64] = np.minimum(self.language.log_probabilities(drawn) - of_lengths, 0.0)
         return log_conditionals
-
-    @cached_property
-    def _prefixes(self) -> GrammarPrefixes | CopyPrefixes | StackPrefixes:
-        match self.language:
-            case ContextFreeLanguage():
-                return GrammarPrefixes(self.language.grammar)
-            case CopyingLanguage():
-                return CopyPrefixes(self.language)
-            case StackLanguage():
-                return StackPrefixes(len(self.alphabet))
-        raise UsageError(
-            f"{self.name}: next symbols are not known of languages of plugins; expected training.recognition."
-            "next_symbols 0"
-        )
