@@ -174,7 +174,7 @@ def _samples(run: TrainedRun, count: int, seed: int) -> list[String]:
         generated += run.generate(n=count // 2, seed=seed, temperature=TEMPERATURE)[0]
     encoder = TextEncoder(run)
     texts = [each.text for each in generated if each.finished]
-    return [np.array(encoder.encode(text, Path("samples"), n).ids[1:], dtype=np.int64) for n, text in enumerate(texts)]
+    return [np.array(encoder.encode(text, Path("samples"), n)[1:], dtype=np.int64) for n, text in enumerate(texts)]
 
 
 def lowest(observation: Observation) -> float:

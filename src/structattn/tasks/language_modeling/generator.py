@@ -164,14 +164,14 @@ class TextGenerator:
         """
         encoded = [self.encoder.encode(prompt, path, number) for number, prompt in enumerate(prompts, start=first)]
         vocabulary = self.encoder.run.prepared.vocabulary
-        warn_of_unknown_tokens(vocabulary, prompts, [each.ids[1:] for each in encoded], path, first)
+        warn_of_unknown_tokens(vocabulary, prompts, [each[1:] for each in encoded], path, first)
         if self.settings.beam is None:
             rows = [(index, number) for index in range(len(encoded)) for number in range(self.settings.n)]
             decode = partial(self._sample, encoded, first)
         else:
             rows, decode = [(index, 0) for index in range(len(encoded))], partial(self._search, encoded)
         texts: list[list[Generation]] = [[] for _ in encoded]
-        for numbers in batches_of_one_length([len(encoded[index].ids) for index, _ in rows], self.settings.batch_size):
+        for numbers in batches_of_one_length([len(encoded[index]) for index, _ in rows], self.settings.batch_size):
             batch = [rows[number] for number in numbers]
             for (index, _), hypotheses in zip(batch, decode(batch), strict=True):
                 texts[index] += [self._generation(prompts[index], encoded[index], each) for each in hypotheses]
@@ -181,7 +181,7 @@ class TextGenerator:
     def _room(self, prompt: EncodedText) -> int:
         """Return the maximal number of tokens of a continuation; the last one needs no position."""
         maximum = self.encoder.max_tokens
-        room = self.settings.max_length if maximum is None else maximum + 2 - len(prompt.ids)
+        room = self.settings.max_length if maximum is None else maximum + 2 - len(prompt)
         return min(room, self.settings.max_length)
 
     def _start(self, encoded: Sequence[EncodedText], batch: Sequence[tuple[int, int]]) -> DecodingStart:
@@ -189,7 +189,7 @@ class TextGenerator:
         distinct = list(dict.fromkeys(index for index, _ in batch))
         device = next(self.encoder.run.model.parameters()).device
         start = start_continuation(
-            self.encoder.model, torch.tensor([encoded[index].ids for index in distinct], device=device)
+            self.encoder.model, torch.tensor([encoded[index] for index in distinct], device=device)
         )
         rows = torch.tensor([distinct.index(index) for index, _ in batch], device=device)
         return DecodingStart(start.state.select(rows), start.tokens[rows])
@@ -225,7 +225,7 @@ class TextGenerator:
         search, room = BeamSearch(self.settings.beam or 1), self._room(encoded)
         (best, *_), tree = beam_search_tree(self.encoder.model, self._start([encoded], [(0, 0)]), room, search)
         text = self.encoder.decode(encoded, best.text)
-        return SearchedContinuation(text, encoded.ids, tree, tree.index(best.tokens))
+        return SearchedContinuation(text, encoded, tree, tree.index(best.tokens))
 
     def _search(self, encoded: Sequence[EncodedText], batch: Sequence[tuple[int, int]]) -> list[list[Hypothesis]]:
         limit, settings = self._room(encoded[batch[0][0]]), self.settings
@@ -240,7 +240,7 @@ class TextGenerator:
             text, finished = cut, True
         in_language = None
         if hypothesis.finished and self.contains is not None:
-            in_language = self.contains([*prompt.ids[1:], *hypothesis.text])
+            in_language = self.contains([*prompt[1:], *hypothesis.text])
         return Generation(given, text, hypothesis.log_probability, len(hypothesis.tokens), finished, in_language)
 
     def _cut(self, prompt: EncodedText, continuation: Sequence[int]) -> str | None:

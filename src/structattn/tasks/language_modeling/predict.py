@@ -48,21 +48,21 @@ class CausalTextScorer:
         """
         vocabulary = self.encoder.run.prepared.vocabulary
         encoded = [self.encoder.encode(text, path, number) for number, text in enumerate(texts, start=first)]
-        warn_of_unknown_tokens(vocabulary, texts, [each.ids[1:] for each in encoded], path, first)
+        warn_of_unknown_tokens(vocabulary, texts, [each[1:] for each in encoded], path, first)
 
         def score(batch: list[EncodedText]) -> list[Score]:
-            rows = [np.array(each.ids[1:], dtype=np.int64) for each in batch]
-            start = batch[0].ids[0]
+            rows = [np.array(each[1:], dtype=np.int64) for each in batch]
+            start = batch[0][0]
             inputs, lengths, classes = model_inputs(self._model, make_batch(rows, np.arange(len(rows)), start))
             losses = token_losses(self._model(inputs, lengths=lengths), classes).double().tolist()
             advance(len(batch))
             return [
                 score_of(vocabulary.symbols, ids, [-loss for loss in row[: len(ids)]], self.per_token)
-                for ids, row in (((*each.ids[1:], EOS), row) for each, row in zip(batch, losses, strict=True))
+                for ids, row in (((*each[1:], EOS), row) for each, row in zip(batch, losses, strict=True))
             ]
 
         max_tokens = max(1, _MAX_LOGITS // vocabulary.size)
-        return map_in_batches(encoded, [len(each.ids) for each in encoded], max_tokens, score, self.batch_size)
+        return map_in_batches(encoded, [len(each) for each in encoded], max_tokens, score, self.batch_size)
 
     @property
     def _model(self) -> torch.nn.Module:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from structattn.models.protocols import CausalModel
 from structattn.settings.embeddings import max_positions
@@ -13,11 +14,8 @@ from structattn.text.lines import ids_of_lines, is_stream
 _TASKS = ("language_modeling", "formal_language")
 
 
-@dataclass(frozen=True)
-class EncodedText:
-    """The id before the first token of a text, and its own; lines of a stream but the last end in <eos>."""
-
-    ids: tuple[int, ...]
+EncodedText: TypeAlias = tuple[int, ...]
+"""The id before the first token of a text, and its own; lines of a stream but the last end in <eos>."""
 
 
 @dataclass(frozen=True)
@@ -61,16 +59,16 @@ class TextEncoder:
         for line in before:
             ids += [start, *line]
         ids.append(start)
-        encoded = EncodedText((*ids, *last))
-        if self.max_tokens is not None and len(encoded.ids) - 1 > self.max_tokens:
-            reason = f"the text has {len(encoded.ids) - 1} tokens; the model has positions for {self.max_tokens}"
+        encoded = (*ids, *last)
+        if self.max_tokens is not None and len(encoded) - 1 > self.max_tokens:
+            reason = f"the text has {len(encoded) - 1} tokens; the model has positions for {self.max_tokens}"
             raise DataError(path, reason, number)
         return encoded
 
     def decode(self, text: EncodedText, continuation: tuple[int, ...] = ()) -> str:
         """Return a text with its continuation, whose first line is decoded together with the last one of the text."""
         lines: list[list[int]] = [[]]
-        for token in (*text.ids[1:], *continuation):
+        for token in (*text[1:], *continuation):
             if token == EOS:
                 lines.append([])
             else:

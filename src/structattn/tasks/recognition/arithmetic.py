@@ -125,11 +125,6 @@ def operation(
     return _results(name, description, (sign, "="), apply, sample)
 
 
-def exact_root(number: int) -> int:
-    """Return the integer part of the square root."""
-    return math.isqrt(number)
-
-
 def double_root(number: int) -> int:
     """Return the integer part of the square root in double precision, which differs from 88 bits on, as in FLaRe.
 
@@ -138,7 +133,7 @@ def double_root(number: int) -> int:
     try:
         return math.floor(math.sqrt(number))
     except OverflowError:
-        return exact_root(number)
+        return math.isqrt(number)
 
 
 def square_root(root: Root) -> FlareLanguage:

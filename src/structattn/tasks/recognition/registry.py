@@ -1,5 +1,6 @@
 """The languages to recognize by name: those of FLaRe, those of this library, and own files."""
 
+import math
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final, Literal
@@ -8,14 +9,14 @@ from structattn.support.errors import UsageError
 from structattn.tasks.formal_languages.language_files.language_file import LanguageFile, find_language_file
 from structattn.tasks.formal_languages.registry import FORMAL_LANGUAGES, formal_language
 from structattn.tasks.recognition.adapted import AdaptedLanguage
-from structattn.tasks.recognition.arithmetic import OPERATIONS, double_root, exact_root, square_root
+from structattn.tasks.recognition.arithmetic import OPERATIONS, double_root, square_root
 from structattn.tasks.recognition.copies import COPIES
 from structattn.tasks.recognition.language import FlareLanguage, RecognitionLanguage, Shape
 from structattn.tasks.recognition.regular import REGULAR, as_many_opens
 from structattn.tasks.recognition.stack_manipulation import STACK_MANIPULATION
 
 Protocol = Literal["flare", "hard"]
-_ROOTS: Final = MappingProxyType({"flare": square_root(double_root), "hard": square_root(exact_root)})
+_ROOTS: Final = MappingProxyType({"flare": square_root(double_root), "hard": square_root(math.isqrt)})
 FLARE_LANGUAGES: Final[Mapping[str, FlareLanguage]] = MappingProxyType(
     {each.name: each for each in (*REGULAR, *COPIES, *OPERATIONS, STACK_MANIPULATION, _ROOTS["hard"])}
 )
