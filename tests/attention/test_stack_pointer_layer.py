@@ -6,7 +6,7 @@ import torch
 from structattn.attention import StackPointerAttention
 from structattn.models.builders.mechanisms import build_stack
 from structattn.operators import stack_pointer
-from structattn.settings.mechanisms import StackPointer
+from structattn.settings.stacks import StackPointer
 
 
 def recurrence(layer, x):

@@ -22,7 +22,8 @@ from structattn.attention.cache import KeyValueCache
 from structattn.attention.contract import CHECKS, check_gradients, check_steps, output_and_gradients, require_close
 from structattn.attention.positions import AlibiPositions, RelativePositions, RotaryPositions
 from structattn.models.builders.mechanisms import build_attention
-from structattn.settings.mechanisms import MECHANISMS, NoAttention
+from structattn.settings.attention import NoAttention
+from structattn.settings.mechanisms import MECHANISMS
 from structattn.settings.transformer import TransformerSettings
 
 WIDTH = 6

@@ -2,10 +2,12 @@
 
 import pytest
 
+from structattn.settings.attention import CrossGaussian, NoAttention, Softmax
 from structattn.settings.embeddings import Alibi, NoPositions, Sinusoidal
 from structattn.settings.layers import layer_class
-from structattn.settings.mechanisms import MECHANISMS, CrossGaussian, NoAttention, Softmax, StackPointer, Superposition
+from structattn.settings.mechanisms import MECHANISMS
 from structattn.settings.run import RunSettings, resolve_settings
+from structattn.settings.stacks import StackPointer, Superposition
 from structattn.settings.transformer import DecoderSettings
 from structattn.support.errors import SettingsError, UsageError
 from structattn.tasks.formal_languages.registry import formal_language

@@ -9,7 +9,8 @@ from pydantic import Field, TypeAdapter, create_model, model_validator
 
 from structattn.settings.base import NumLayers, OneOf, Probability, Settings, Size
 from structattn.settings.layers import added_stack_from_short
-from structattn.settings.mechanisms import MECHANISMS, Mechanism, Nondeterministic, StackPointer, Superposition
+from structattn.settings.mechanisms import MECHANISMS, Mechanism
+from structattn.settings.stacks import Nondeterministic, StackPointer, Superposition
 
 
 class StackPlacement(Settings):

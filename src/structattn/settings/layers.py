@@ -8,8 +8,9 @@ from typing import Annotated, Any, Literal, Self, cast
 
 from pydantic import BeforeValidator, Field, NonNegativeInt, create_model, model_validator
 
+from structattn.settings.attention import Softmax
 from structattn.settings.base import MAX_LAYERS, NumLayers, OneOf, Settings, hint_for_name
-from structattn.settings.mechanisms import MECHANISMS, Mechanism, Softmax
+from structattn.settings.mechanisms import MECHANISMS, Mechanism
 
 _LETTERS: Mapping[str, str] = MappingProxyType(
     {"num_heads": "h", "stack_embedding_size": "m", "num_states": "Q", "stack_alphabet_size": "S"}

@@ -12,10 +12,10 @@ import yaml
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
+from structattn.settings.attention import Hard
 from structattn.settings.base import NameIn, Seed, Settings, hint_for_name, hint_for_unknown, words_of
 from structattn.settings.embeddings import Sinusoidal
 from structattn.settings.evaluation import EvaluationSettings
-from structattn.settings.mechanisms import Hard
 from structattn.settings.models import ModelSettings
 from structattn.settings.recipes import Plugins, load_plugins_of, settings_file
 from structattn.settings.training import Masking, Recognition, TrainingSettings

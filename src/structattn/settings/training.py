@@ -6,8 +6,8 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
 
+from structattn.settings.attention import Softmax
 from structattn.settings.base import OneOf, Positive, Probability, Settings, Size, of_kind
-from structattn.settings.mechanisms import Softmax
 from structattn.settings.optimizers import (
     AdafactorSettings,
     AdamWSettings,

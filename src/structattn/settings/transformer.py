@@ -5,6 +5,7 @@ from typing import Literal, Self
 
 from pydantic import Field, PositiveFloat, model_validator
 
+from structattn.settings.attention import Gaussian, GumbelSoftmax, MultiHead, NoAttention, Softmax
 from structattn.settings.base import NumLayers, Probability, Settings, Size
 from structattn.settings.embeddings import (
     POSITIONS,
@@ -18,15 +19,7 @@ from structattn.settings.embeddings import (
     WordEmbedding,
 )
 from structattn.settings.layers import DEFAULT_LAYERS, CrossLayers, Layers, Loops
-from structattn.settings.mechanisms import (
-    Gaussian,
-    GumbelSoftmax,
-    MultiHead,
-    NoAttention,
-    Softmax,
-    StackPointer,
-    StackTrans,
-)
+from structattn.settings.stacks import StackPointer, StackTrans
 
 
 class TransformerSettings(Settings):

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from structattn.models.builders.layers import VocabularySpec
 from structattn.models.builders.models import build_encoder_decoder, build_language_model, build_model
 from structattn.runs.selection import weights_of
+from structattn.settings.attention import CrossGaussian
 from structattn.settings.base import Settings
 from structattn.settings.huggingface import Gpt2Settings, RobertaSettings
-from structattn.settings.mechanisms import CrossGaussian
 from structattn.settings.models import ModelSettings
 from structattn.settings.recurrent import ElmanSettings, LstmSettings
 from structattn.settings.run import RECOGNITION

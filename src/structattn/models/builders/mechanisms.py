@@ -14,20 +14,11 @@ from structattn.attention.positions import (
     ScorePositions,
     SinusoidalPositions,
 )
+from structattn.settings.attention import CrossGaussian, DeltaProduct, Gaussian, Hard, Softmax
 from structattn.settings.base import Settings
 from structattn.settings.embeddings import POSITIONS, Alibi, Learned, Positions, Relative, Rotary, Sinusoidal
-from structattn.settings.mechanisms import (
-    CrossGaussian,
-    DeltaProduct,
-    Gaussian,
-    Hard,
-    Nondeterministic,
-    Softmax,
-    StackPointer,
-    StackTrans,
-    Superposition,
-    mechanism_of,
-)
+from structattn.settings.mechanisms import mechanism_of
+from structattn.settings.stacks import Nondeterministic, StackPointer, StackTrans, Superposition
 from structattn.settings.transformer import TransformerSettings
 
 

@@ -30,7 +30,7 @@ from structattn.models.builders.layers import (
 )
 from structattn.models.builders.mechanisms import dropout_rate, score_positions
 from structattn.models.two_stream import layer_norm
-from structattn.settings.mechanisms import Softmax
+from structattn.settings.attention import Softmax
 from structattn.settings.models import OwnModelSettings
 from structattn.settings.recurrent import ElmanSettings, LstmSettings
 from structattn.settings.transformer import (

@@ -11,8 +11,9 @@ from structattn.models.recurrent.recurrence import OneHot, Recurrence
 from structattn.operators import RecurrentStack
 from structattn.settings.base import Settings
 from structattn.settings.embeddings import TableEmbedding
-from structattn.settings.mechanisms import Nondeterministic, RecurrentSuperposition, Stratified, mechanism_of
+from structattn.settings.mechanisms import mechanism_of
 from structattn.settings.recurrent import ElmanSettings, LstmSettings
+from structattn.settings.stacks import Nondeterministic, RecurrentSuperposition, Stratified
 from structattn.support.special_tokens import CLASS_OFFSET, FIRST_SYMBOL
 
 
