@@ -178,12 +178,14 @@ def _contrast(runs: Sequence[str], file: Path, per_token: bool, json: bool) -> N
 
 def _print_contrasts(results: "Sequence[tuple[Path, ContrastiveScores]]") -> None:
     """Print one row for each type of error, one column for each run."""
+    from structattn.report.page import with_interval
+
     unit = "token" if results[0][1].per_token else "sentence"
     caption = f"accuracy in percent with 95 % interval; log-probabilities per {unit}"
     table = numbers_table(["type"], ["pairs", *(folder.name for folder, _ in results)], caption)
     for kind, first in results[0][1].types.items():
         accuracies = [scores.types[kind] for _, scores in results]
-        table.add_row(literal(kind), str(first.trials), *(_interval(asdict(each)) for each in accuracies))
+        table.add_row(literal(kind), str(first.trials), *(with_interval(asdict(each)) for each in accuracies))
     print_table(table)
 
 
@@ -306,7 +308,7 @@ def _print_suites(results: "Sequence[tuple[Path, Sequence[SuiteScores]]]") -> No
 
 def _print_pairs(results: Sequence[tuple[Path, Mapping[str, Any]]]) -> None:
     """Print the groups of paradigms beside published accuracies, then the paradigms."""
-    from structattn.tasks.minimal_pairs.report import paradigm_rows, summary_rows, systems_of
+    from structattn.tasks.minimal_pairs.report import METHODS, paradigm_rows, summary_rows, systems_of
 
     names, of_runs = [folder.name for folder, _ in results], [scores for _, scores in results]
     systems = systems_of(of_runs[0]["name"])
@@ -319,7 +321,7 @@ def _print_pairs(results: Sequence[tuple[Path, Mapping[str, Any]]]) -> None:
     for phenomenon, rows in paradigm_rows(of_runs).items():
         paradigms.add_row(literal(phenomenon), style="bold")
         for row in rows:
-            paradigms.add_row(literal(f"  {row.name}"), *(_written(each, _METHODS) for each in row.runs))
+            paradigms.add_row(literal(f"  {row.name}"), *(_written(each, METHODS) for each in row.runs))
     print_table(groups)
     print_table(paradigms)
 
@@ -329,21 +331,15 @@ _PAIRS_CAPTION = (
     "the pairs without <unk>, and accuracy on them, where some have <unk>. One prefix, two prefixes: accuracy of words "
     "given prefixes."
 )
-_METHODS = {"one_prefix": "one prefix", "two_prefix": "two prefixes"}
 
 
 def _written(accuracy: Mapping[str, Any] | None, methods: Mapping[str, str]) -> str:
     """Return the accuracy on whole sentences, that on pairs without unknown words if it differs, and by methods."""
-    from structattn.tasks.minimal_pairs.report import known_share
+    from structattn.report.page import on_known, with_interval
 
     if accuracy is None:
         return ""
-    known, lines = accuracy["known"], [_interval(accuracy["sentence"])]
-    if known_share(accuracy) < 1:
-        lines.append(f"[{100 * known_share(accuracy):.0f} %: {100 * known['value']:.1f}]" if known else "[0 %]")
-    lines += [f"{name}: {100 * accuracy[key]['value']:.1f}" for key, name in methods.items() if accuracy[key]]
-    return "\n".join(lines)
-
-
-def _interval(proportion: Mapping[str, float]) -> str:
-    return f"{100 * proportion['value']:.1f} ({100 * proportion['lower']:.1f} to {100 * proportion['upper']:.1f})"
+    sentence = accuracy["sentence"]
+    parts = [with_interval(sentence), on_known(accuracy["known"], sentence)]
+    parts += [f"{name}: {100 * accuracy[key]['value']:.1f}" for key, name in methods.items() if accuracy[key]]
+    return "\n".join(filter(None, parts))

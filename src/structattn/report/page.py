@@ -94,6 +94,20 @@ def points(value: float | None) -> str:
     return MISSING if value is None else f"{value:.2f}"
 
 
+def with_interval(proportion: Mapping[str, float], dash: str = " to ") -> str:
+    """Format a proportion in percent with its interval, such as ``62.5 (60.1 to 64.9)``."""
+    value, lower, upper = (100 * proportion[name] for name in ("value", "lower", "upper"))
+    return f"{value:.1f} ({lower:.1f}{dash}{upper:.1f})"
+
+
+def on_known(known: Mapping[str, float] | None, whole: Mapping[str, float]) -> str:
+    """Format the share of the trials that have no ``<unk>``, and the proportion among them; empty if none has any."""
+    if known is None:
+        return "[0 %]"
+    share = known["trials"] / whole["trials"]
+    return "" if share == 1 else f"[{100 * share:.0f} %: {100 * known['value']:.1f}]"
+
+
 def duration(seconds: float | None) -> str:
     """Format a time as hours, minutes and seconds, without those that are 0 at the front."""
     if seconds is None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from structattn.report.page import MISSING, Markup, joined, number_cell, stacked_table, tag
+from structattn.report.page import MISSING, Markup, joined, number_cell, on_known, stacked_table, tag, with_interval
 from structattn.report.runs import Run
 from structattn.report.style import LineStyle
 from structattn.tasks.minimal_pairs.data import BLIMP, FIELDS, PHENOMENA
@@ -91,12 +91,6 @@ def paradigm_rows(results: Sequence[Mapping[str, Any]]) -> dict[str, list[Row]]:
     return rows
 
 
-def known_share(accuracy: Accuracy) -> float:
-    """Return the share of the pairs without ``<unk>``."""
-    known = accuracy["known"]
-    return known["trials"] / accuracy["sentence"]["trials"] if known else 0.0
-
-
 Scored = Sequence[tuple[str, Mapping[str, Any]]]  # names and scores of runs
 
 _NOTE = (
@@ -105,7 +99,7 @@ _NOTE = (
 )
 _KNOWN = "In brackets the share of the pairs without <unk>, and the accuracy on them. "
 _SOURCE = "Published: Warstadt et al. (2020), table 3 as corrected; trained on {training}."
-_METHODS = {"one_prefix": "one prefix", "two_prefix": "two prefixes"}
+METHODS = {"one_prefix": "one prefix", "two_prefix": "two prefixes"}
 
 
 def systems_of(name: str) -> tuple[str, ...]:
@@ -132,7 +126,9 @@ def _suite(name: str, scored: Scored) -> Markup:
     training = ", ".join(f"{system}: {PUBLISHED[system].training}" for system in systems)
     note = _NOTE.format(
         name=name,
-        known=_KNOWN if any(known_share(each["overall"]) < 1 for each in results) else "",
+        known=_KNOWN
+        if any(on_known(each["overall"]["known"], each["overall"]["sentence"]) for each in results)
+        else "",
         published=_SOURCE.format(training=training) if systems else "",
     )
     return joined(
@@ -150,13 +146,11 @@ def _table_row(row: Row, systems: Sequence[str] = ()) -> list[Markup]:
     ]
 
 
-def _written(accuracy: Mapping[str, Any] | None) -> list[str]:
+def _written(accuracy: Accuracy | None) -> list[str]:
     if accuracy is None or accuracy["sentence"] is None:
         return [MISSING]
-    value, lower, upper = (100 * accuracy["sentence"][name] for name in ("value", "lower", "upper"))
-    parts = [f"{value:.1f} ({lower:.1f}–{upper:.1f})"]
-    if known_share(accuracy) < 1:
-        on_known = f": {100 * accuracy['known']['value']:.1f}" if accuracy["known"] else ""
-        parts.append(f" [{100 * known_share(accuracy):.0f} %{on_known}]")
-    others = [f"{name}: {100 * accuracy[key]['value']:.1f}" for key, name in _METHODS.items() if accuracy[key]]
+    parts = [with_interval(accuracy["sentence"], "–")]
+    if known := on_known(accuracy["known"], accuracy["sentence"]):
+        parts.append(f" {known}")
+    others = [f"{name}: {100 * accuracy[key]['value']:.1f}" for key, name in METHODS.items() if accuracy[key]]
     return [*parts, tag("div", ", ".join(others), class_="model")] if others else parts

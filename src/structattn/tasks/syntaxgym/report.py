@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from structattn.report.page import MISSING, Markup, joined, number_cell, stacked_table, tag
+from structattn.report.page import MISSING, Markup, joined, number_cell, on_known, stacked_table, tag, with_interval
 from structattn.report.runs import Run
 from structattn.report.style import LineStyle
 
@@ -31,22 +31,12 @@ def syntaxgym_section(runs: Sequence[tuple[Run, LineStyle]]) -> Markup:
         ]
         for (suite, formula), of_runs in rows.items()
     ]
-    some_unknown = any(known_share(each) < 1 for of_runs in rows.values() for each in of_runs.values())
+    accuracies = (each for of_runs in rows.values() for each in of_runs.values())
+    some_unknown = any(on_known(each["known"], each["items"]) for each in accuracies)
     note = tag("p", _NOTE.format(known=_KNOWN if some_unknown else ""), class_="note")
     return joined(tag("h3", "SyntaxGym"), stacked_table(["suite: prediction", *names], cells), note)
 
 
 def written(accuracy: Mapping[str, Any]) -> str:
     """Return an accuracy in percent with its interval, and that on the items without ``<unk>`` where some have any."""
-    value, lower, upper = (100 * accuracy["items"][name] for name in ("value", "lower", "upper"))
-    text = f"{value:.1f} ({lower:.1f} to {upper:.1f})"
-    if (share := known_share(accuracy)) == 1:
-        return text
-    on_known = f": {100 * accuracy['known']['value']:.1f}" if accuracy["known"] else ""
-    return f"{text} [{100 * share:.0f} %{on_known}]"
-
-
-def known_share(accuracy: Mapping[str, Any]) -> float:
-    """Return the share of the items without ``<unk>``."""
-    known = accuracy["known"]
-    return known["trials"] / accuracy["items"]["trials"] if known else 0.0
+    return f"{with_interval(accuracy['items'])} {on_known(accuracy['known'], accuracy['items'])}".rstrip()

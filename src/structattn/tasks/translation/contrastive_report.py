@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.container import ErrorbarContainer
 
 from structattn.report.figure import Plot, figure_element, figure_style, file_name, legend_above, new_figure
-from structattn.report.page import MISSING, Markup, count, joined, number_cell, table, tag
+from structattn.report.page import MISSING, Markup, count, joined, number_cell, table, tag, with_interval
 from structattn.report.runs import Run
 from structattn.report.style import LINE, LineStyle, first_drawn
 from structattn.report.tables import swatch
@@ -133,11 +133,5 @@ def _table(scored: Scored) -> Markup:
 
 def _row(name: str, cells: Sequence[Mapping[str, Any] | None]) -> list[Markup]:
     pairs = next((cell["trials"] for cell in cells if cell is not None), None)
-    return [tag("th", name, scope="row"), number_cell(count(pairs)), *[number_cell(_written(cell)) for cell in cells]]
-
-
-def _written(cell: Mapping[str, Any] | None) -> str:
-    if cell is None:
-        return MISSING
-    value, lower, upper = (100 * cell[name] for name in ("value", "lower", "upper"))
-    return f"{value:.1f} ({lower:.1f}–{upper:.1f})"
+    texts = (MISSING if cell is None else with_interval(cell, "–") for cell in cells)
+    return [tag("th", name, scope="row"), number_cell(count(pairs)), *map(number_cell, texts)]
