@@ -1,7 +1,7 @@
 """Extraction from runs: what a stack with chosen weights shows, letters, thresholds, verdicts, files, the command."""
 
 import json
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 from types import SimpleNamespace
 from xml.etree import ElementTree
@@ -87,6 +87,17 @@ def test_a_stack_with_the_transitions_of_brackets_shows_their_language():
     assert compare(Simulator(minimal.automaton), dyck, tuple(BRACKETS), 8).is_equal
     assert minimal.automaton.is_deterministic
     assert len(minimal.automaton.items) == 3
+
+
+def test_transitions_are_kept_in_the_order_of_the_steps():
+    """The numbers of controls, and so what is merged first, are the same in every process."""
+    reader, rows = reader_of_brackets()
+    (observed,) = observations_of(reader, rows, ["[(([]))][([])]"])
+    letters, evidence = find_letters(reader, [observed]), Evidence()
+    read = letters.read(observed.ids, observed.features)
+    evidence.add(read, observed.runs, letters.vectors)
+    pairs = dict.fromkeys((each.before, each.letter) for each in evidence.transitions)
+    assert list(pairs) == list(dict.fromkeys(pairwise(read)))
 
 
 def test_runs_are_those_of_each_prefix():

@@ -48,28 +48,29 @@ class Evidence:
     transitions: Counter[Seen] = field(default_factory=Counter)
     finals: Counter[tuple[Control, StackItem]] = field(default_factory=Counter)
 
-    def add(self, letters: Sequence[int], runs: Sequence[Run], vectors: Sequence[int], *, ends: bool = True) -> None:
-        """Add a string: its letters, and the best run of each prefix; ``ends``: whether it is a whole string."""
-        starts, transitions, finals = set(), set(), set()
+    def add(self, letters: Sequence[int], runs: Sequence[Run], vectors: Sequence[int]) -> None:
+        """Add a string: its letters, and the best run of each prefix."""
+        starts, transitions = dict[Any, None](), dict[Seen, None]()  # in the order of the steps
         for index, run in enumerate(runs):
             known = index if index and run[:-1] == runs[index - 1] else 0  # of a run that only continues the one before
             start, seen, final = _followed(letters, run, vectors, known)
-            starts.add(start)
-            transitions.update(seen)
-            if ends and index == len(runs) - 1:
-                finals.add(final)
-        self.starts.update(starts)
-        self.transitions.update(transitions)
-        self.finals.update(finals)
+            starts[start] = None
+            transitions |= dict.fromkeys(seen)
+            if index == len(runs) - 1:
+                self.finals[final] += 1
+        self.starts.update(list(starts))
+        self.transitions.update(list(transitions))
 
     def at_least(self, count: int) -> "Evidence":
         """Return what was seen in at least ``count`` strings."""
-        parts: tuple[Counter[Any], ...] = self.starts, self.transitions, self.finals
-        return Evidence(*(Counter({each: seen for each, seen in part.items() if seen >= count}) for part in parts))
+        return Evidence(*(Counter({each: n for each, n in part.items() if n >= count}) for part in self._parts()))
 
     def joined(self, other: "Evidence") -> "Evidence":
         """Return what either has, with the sum of the numbers of strings."""
-        return Evidence(self.starts + other.starts, self.transitions + other.transitions, self.finals + other.finals)
+        return Evidence(*(own + more for own, more in zip(self._parts(), other._parts(), strict=True)))
+
+    def _parts(self) -> tuple[Counter[Any], Counter[Any], Counter[Any]]:
+        return self.starts, self.transitions, self.finals
 
 
 def _followed(

@@ -1,5 +1,6 @@
 """Probabilistic context-free grammars and their normal form."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -134,9 +135,7 @@ def pruned(start: str, alphabet: tuple[str, ...], rules: Iterable[Rule]) -> Gram
     kept = reachable(start, (each for each in rules if known.issuperset(each.right)))
     if not any(each.left == start for each in kept):
         raise EmptyLanguageError("the grammar derives no string")
-    sizes: dict[str, int] = {}
-    for each in kept:
-        sizes[each.left] = sizes.get(each.left, 0) + 1
+    sizes = Counter(each.left for each in kept)
     return Grammar(start, alphabet, tuple(each._replace(weight=Fraction(1, sizes[each.left])) for each in kept))
 
 
