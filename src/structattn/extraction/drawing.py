@@ -1,8 +1,11 @@
-"""Draw an automaton: controls on an ellipse, numbered edges, and a list of what each edge reads and does."""
+"""Draw an automaton: controls on a circle, numbered edges, and a list of what each edge reads and does.
 
+Points are complex numbers, x + iy, with y downwards.
+"""
+
+import cmath
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from structattn.extraction.automaton import BOTTOM, PushdownAutomaton, Transition
 from structattn.report.page import Markup, joined, tag, visible
@@ -27,18 +30,6 @@ _ALONG = (0.5, 0.38, 0.62, 0.28, 0.72)  # places of a number along its edge, the
 def item_name(item: int) -> str:
     """Return the name of a stack item."""
     return "⊥" if item == BOTTOM else f"X{item}"
-
-
-@dataclass(frozen=True)
-class _Point:
-    x: float
-    y: float
-
-    def towards(self, other: "_Point", share: float) -> "_Point":
-        return _Point(self.x + share * (other.x - self.x), self.y + share * (other.y - self.y))
-
-    def distance(self, other: "_Point") -> float:
-        return math.hypot(self.x - other.x, self.y - other.y)
 
 
 def edges_of(automaton: PushdownAutomaton) -> dict[tuple[int, int], list[str]]:
@@ -82,8 +73,8 @@ def automaton_svg(automaton: PushdownAutomaton) -> Markup:
     for row, (number, line) in enumerate(lines):
         y = LINE_HEIGHT * (row + 1)
         if number:
-            shapes += [_circle(_Point(size + 14, y), BADGE, "number"), _text(_Point(size + 14, y), number, "middle")]
-        shapes.append(_text(_Point(size + 32, y), line, "" if number or line.startswith(" ") else "muted"))
+            shapes += [_circle(complex(size + 14, y), BADGE, "number"), _text(complex(size + 14, y), number, "middle")]
+        shapes.append(_text(complex(size + 32, y), line, "" if number or line.startswith(" ") else "muted"))
     return tag(
         "svg",
         *shapes,
@@ -97,14 +88,11 @@ def automaton_svg(automaton: PushdownAutomaton) -> Markup:
     )
 
 
-def _places(controls: Sequence[int], size: float) -> dict[int, _Point]:
+def _places(controls: Sequence[int], size: float) -> dict[int, complex]:
     """Return the centres: on a circle, the first at the left; a single one in the middle."""
-    centre, radius = size / 2, size / 2 - NODE - 40 if len(controls) > 1 else 0.0
-    angles = [math.pi + 2 * math.pi * index / len(controls) for index in range(len(controls))]
-    return {
-        control: _Point(centre + radius * math.cos(angle), centre + radius * math.sin(angle))
-        for control, angle in zip(controls, angles, strict=True)
-    }
+    centre, radius = complex(size, size) / 2, size / 2 - NODE - 40 if len(controls) > 1 else 0.0
+    turn = 2 * math.pi / len(controls)
+    return {control: centre + cmath.rect(radius, math.pi + turn * index) for index, control in enumerate(controls)}
 
 
 def _legend(automaton: PushdownAutomaton, edges: dict[tuple[int, int], list[str]]) -> Iterator[tuple[str, str]]:
@@ -118,12 +106,12 @@ def _legend(automaton: PushdownAutomaton, edges: dict[tuple[int, int], list[str]
         yield from (("", f" {line}") for line in lines[1:])
 
 
-def _edges(edges: dict[tuple[int, int], list[str]], places: dict[int, _Point], size: float) -> Iterator[Markup]:
-    taken: list[_Point] = []
+def _edges(edges: dict[tuple[int, int], list[str]], places: dict[int, complex], size: float) -> Iterator[Markup]:
+    taken: list[complex] = []
     numbers = []
     for number, (source, target) in enumerate(edges, start=1):
-        path, points = _curve(places[source], places[target], _Point(size / 2, size / 2))
-        free = [point for point in points if all(point.distance(other) > 2.2 * BADGE for other in taken)]
+        path, points = _curve(places[source], places[target], complex(size, size) / 2)
+        free = [point for point in points if all(abs(point - other) > 2.2 * BADGE for other in taken)]
         place = (free or points)[0]
         taken.append(place)
         yield Markup(f'<path class="edge" d="{path}"/>')
@@ -131,31 +119,28 @@ def _edges(edges: dict[tuple[int, int], list[str]], places: dict[int, _Point], s
     yield from numbers
 
 
-def _curve(source: _Point, target: _Point, centre: _Point) -> tuple[str, list[_Point]]:
+def _curve(source: complex, target: complex, centre: complex) -> tuple[str, list[complex]]:
     """Return the path of an edge, bent to its left, and points on it for its number."""
     if source == target:
-        distance = source.distance(centre)
-        unit = _Point(0.0, -1.0) if distance < 1 else _Point(*((a - b) / distance for a, b in zip(
-            (source.x, source.y), (centre.x, centre.y), strict=True)))  # fmt: skip
-        corners = [
-            _Point(source.x + 58 * (unit.x * math.cos(turn) - unit.y * math.sin(turn)),
-                   source.y + 58 * (unit.x * math.sin(turn) + unit.y * math.cos(turn)))
-            for turn in (-0.6, 0.6)
-        ]  # fmt: skip
-        start, end = source.towards(corners[0], NODE / 58), source.towards(corners[1], (NODE + 5) / 58)
-        path = f"M{_xy(start)} C{_xy(corners[0])} {_xy(corners[1])} {_xy(end)}"
-        return path, [_Point(source.x + 48 * unit.x, source.y + 48 * unit.y)]
-    length = source.distance(target)
-    middle = source.towards(target, 0.5)
-    bend = 0.18
-    control = _Point(middle.x - bend * (target.y - source.y), middle.y + bend * (target.x - source.x))
-    start, end = source.towards(control, NODE / length * 1.9), target.towards(control, (NODE + 6) / length * 1.9)
-    path = f"M{_xy(start)} Q{_xy(control)} {_xy(end)}"
-    return path, [start.towards(control, t).towards(control.towards(end, t), t) for t in _ALONG]
+        outwards = source - centre
+        unit = outwards / abs(outwards) if abs(outwards) >= 1 else -1j
+        corners = [source + unit * cmath.rect(58, turn) for turn in (-0.6, 0.6)]
+        start, end = _between(source, corners[0], NODE / 58), _between(source, corners[1], (NODE + 5) / 58)
+        return f"M{_xy(start)} C{_xy(corners[0])} {_xy(corners[1])} {_xy(end)}", [source + 48 * unit]
+    length, bend = abs(target - source), 0.18
+    control = _between(source, target, 0.5) + bend * 1j * (target - source)
+    start = _between(source, control, NODE / length * 1.9)
+    end = _between(target, control, (NODE + 6) / length * 1.9)
+    points = [_between(_between(start, control, t), _between(control, end, t), t) for t in _ALONG]
+    return f"M{_xy(start)} Q{_xy(control)} {_xy(end)}", points
 
 
-def _xy(place: _Point) -> str:
-    return f"{place.x:.1f},{place.y:.1f}"
+def _between(one: complex, other: complex, share: float) -> complex:
+    return one + share * (other - one)
+
+
+def _xy(place: complex) -> str:
+    return f"{place.real:.1f},{place.imag:.1f}"
 
 
 def _arrow() -> Markup:
@@ -165,9 +150,9 @@ def _arrow() -> Markup:
     )
 
 
-def _circle(place: _Point, radius: float, class_: str) -> Markup:
-    return Markup(f'<circle class="{class_}" cx="{place.x:.1f}" cy="{place.y:.1f}" r="{radius:.0f}"/>')
+def _circle(place: complex, radius: float, class_: str) -> Markup:
+    return Markup(f'<circle class="{class_}" cx="{place.real:.1f}" cy="{place.imag:.1f}" r="{radius:.0f}"/>')
 
 
-def _text(place: _Point, text: str, class_: str) -> Markup:
-    return tag("text", joined(text.strip()), x=f"{place.x:.1f}", y=f"{place.y:.1f}", class_=class_ or "line")
+def _text(place: complex, text: str, class_: str) -> Markup:
+    return tag("text", joined(text.strip()), x=f"{place.real:.1f}", y=f"{place.imag:.1f}", class_=class_ or "line")
