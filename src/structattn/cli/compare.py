@@ -9,6 +9,7 @@ import typer
 from structattn.cli.options import Json, overrides_of, run_paths
 from structattn.cli.output import literal, numbers_table, print_json, print_line, print_table
 from structattn.support.errors import UsageError
+from structattn.support.grouping import grouped
 
 if TYPE_CHECKING:
     from structattn.metrics.paired_likelihoods import CrossEntropyDifference
@@ -154,11 +155,11 @@ def _print_whole(base: Path, other: Path, differences: "Mapping[str, PairedDiffe
 
 def _print_bins(base: Path, other: Path, differences: "Sequence[BinDifference]") -> None:
     """Print one table for each sentence attribute, with bins of equal size."""
-    bins = [each for each in differences if each.binning == "equal count"]
-    for attribute in dict.fromkeys(each.attribute for each in bins):
+    bins = (each for each in differences if each.binning == "equal count")
+    for attribute, of_attribute in grouped(bins, lambda each: each.attribute).items():
         headings = ["from", "to", "sentences", base.name, other.name, "difference", "95 % interval"]
         table = numbers_table([], headings, title=f"BLEU by {attribute}")
-        for each in (each for each in bins if each.attribute == attribute):
+        for each in of_attribute:
             scores = (f"{each.base:.2f}", f"{each.other:.2f}", f"{each.difference:+.2f}")
             interval = f"{each.lower:+.2f} to {each.upper:+.2f}"
             table.add_row(f"{each.low:.3g}", f"{each.high:.3g}", str(each.sentences), *scores, interval)

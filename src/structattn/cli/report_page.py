@@ -13,6 +13,7 @@ from structattn.report.runs import Run
 from structattn.report.style import MOST_DRAWN, LineStyle, first_drawn, line_style
 from structattn.report.tables import different_ends, main_split, summary_tables, swatch, worse_than_baselines
 from structattn.support.files import write_atomically
+from structattn.support.grouping import grouped
 from structattn.tasks.chunking.report import chunking_section
 from structattn.tasks.language_modeling.report import likelihood_sections
 from structattn.tasks.minimal_pairs.report import blimp_section
@@ -111,9 +112,7 @@ def write_report(folders: Sequence[Path], output: Path) -> Path:
     """
     runs = [(run, line_style(index)) for index, run in enumerate(read_recorded_runs(folders))]
     figures = create_report_folder(output)
-    groups: dict[str, list[tuple[RecordedRun, LineStyle]]] = {}
-    for run, style in runs:
-        groups.setdefault(run.data_name, []).append((run, style))
+    groups = grouped(runs, lambda shown: shown[0].data_name)
     title = "Report: " + ", ".join(groups)
     number = f"{len(runs)} run" + ("s" if len(runs) > 1 else "")
     parts = [tag("header", tag("h1", title), tag("p", f"{number}, {SIGNATURE}", class_="note"))]

@@ -15,6 +15,7 @@ from rich.table import Table
 from structattn.cli.output import literal, numbers_table, print_line, print_table
 from structattn.report.page import MISSING, nats
 from structattn.settings.training import Budget
+from structattn.support.grouping import grouped
 from structattn.sweeps.added import AddedRun
 from structattn.sweeps.comparison import ClaimResult, PublishedComparison
 from structattn.sweeps.outcome import best_validation, validation_score
@@ -170,8 +171,7 @@ def _main_score(scores: Mapping[str, float]) -> str | None:
 
 def print_comparisons(comparisons: Sequence[PublishedComparison]) -> None:
     """Print one table per source, with one row per published number, and the differences of configuration below."""
-    for source in dict.fromkeys(comparison.source for comparison in comparisons):
-        chosen = [comparison for comparison in comparisons if comparison.source == source]
+    for source, chosen in grouped(comparisons, lambda each: each.source).items():
         notes = list(dict.fromkeys(each.differences for each in chosen if each.differences))
         headings = ["published", "ours", "±95 %", "trials", ""]
         table = numbers_table([*chosen[0].cell], headings, "±95 %: half the confidence interval of our mean", source)

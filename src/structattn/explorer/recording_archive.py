@@ -11,6 +11,7 @@ import numpy as np
 from structattn.explorer.recording import RECEPTIVE_FIELD, RecordedExample, Recording
 from structattn.loading.records import Record
 from structattn.support.files import write_atomically
+from structattn.support.grouping import grouped
 from structattn.support.shapes import Float32
 
 
@@ -51,10 +52,7 @@ def example_arrays(example: RecordedExample) -> dict[str, np.ndarray[Any, Any]]:
     }
     if example.source is not None:
         arrays["source"] = np.array(example.source)
-    groups: dict[str, list[Record]] = {}
-    for record in example.records:
-        if record.mechanism != RECEPTIVE_FIELD:
-            groups.setdefault(_name(record), []).append(record)
+    groups = grouped((record for record in example.records if record.mechanism != RECEPTIVE_FIELD), _name)
     return arrays | {name: _stacked(records) for name, records in groups.items()}
 
 

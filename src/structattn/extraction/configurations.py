@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from structattn.extraction.automaton import PushdownAutomaton, Start, Transition
 from structattn.extraction.to_grammar import productive
+from structattn.support.grouping import grouped
 from structattn.tasks.formal_languages.grammar import EmptyLanguageError
 from structattn.tasks.formal_languages.next_symbols import END
 
@@ -48,9 +49,7 @@ class Simulator:
 
     def __init__(self, automaton: PushdownAutomaton) -> None:
         self._finals = {(each.control, each.top) for each in automaton.finals}
-        self._steps: dict[tuple[int, int], list[Transition]] = {}
-        for each in automaton.transitions:
-            self._steps.setdefault((each.source, each.top), []).append(each)
+        self._steps = grouped(automaton.transitions, lambda each: (each.source, each.top))
         self._ends: dict[int, set[int]] = {}  # item -> controls from which the string can end without popping it
         self._pops: dict[int, list[tuple[int, int]]] = {}  # item -> controls before and after all until it is popped
         for symbol in productive(automaton):

@@ -8,6 +8,7 @@ from structattn.extraction.automaton import PushdownAutomaton
 from structattn.extraction.comparison import compare
 from structattn.extraction.configurations import Simulator
 from structattn.extraction.to_grammar import TooManyRulesError, grammar_of, unused_name
+from structattn.support.grouping import grouped
 from structattn.tasks.formal_languages.grammar import EmptyLanguageError, Grammar, Rule, pruned
 
 LENGTH = 8
@@ -85,9 +86,7 @@ def _alike(automaton: PushdownAutomaton, what: Literal["controls", "items"]) -> 
         value = each.target if what == "controls" else each.item
         if value is not None:
             symbols.setdefault(value, set()).add(each.symbol)
-    groups: dict[frozenset[str], list[int]] = {}
-    for value, of_value in symbols.items():
-        groups.setdefault(frozenset(of_value), []).append(value)
+    groups = grouped(symbols, lambda value: frozenset(symbols[value]))
     return [group for group in groups.values() if len(group) > 1]
 
 
@@ -151,10 +150,7 @@ def _without_equal(grammar: Grammar) -> list[Rule]:
 
 def _inlined(start: str, rules: list[Rule]) -> list[Rule]:
     """Replace each nonterminal with a single rule, which does not use it, by the right-hand side of that rule."""
-    by_left: dict[str, list[Rule]] = {}
-    for each in rules:
-        by_left.setdefault(each.left, []).append(each)
-    for left, (first, *others) in list(by_left.items()):
+    for left, (first, *others) in grouped(rules, lambda each: each.left).items():
         if left == start or others or left in first.right:
             continue
         right = next(each.right for each in rules if each.left == left)

@@ -22,6 +22,7 @@ from structattn.settings.sweep import SweepSettings, read_sweep
 from structattn.support import __version__
 from structattn.support.environment import name_of
 from structattn.support.files import create_folder, write_atomically
+from structattn.support.grouping import grouped
 from structattn.sweeps.added import AddedRun
 from structattn.sweeps.comparison import ClaimResult, PublishedComparison
 from structattn.sweeps.figures import cells_plot, sweep_figures
@@ -210,8 +211,7 @@ def _scores(row: TableRow | AddedRun) -> list[tuple[str, str]]:
 
 def _comparisons(comparisons: Sequence[PublishedComparison]) -> Markup:
     parts = []
-    for source in dict.fromkeys(each.source for each in comparisons):
-        chosen = [each for each in comparisons if each.source == source]
+    for source, chosen in grouped(comparisons, lambda each: each.source).items():
         notes = list(dict.fromkeys("; ".join(each.differences) for each in chosen if each.differences))
         headings = [_cell_heading(chosen[0].cell), "published", "ours", "±95 %", "trials", "published is"]
         rows = []

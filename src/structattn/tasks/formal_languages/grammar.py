@@ -10,6 +10,8 @@ from itertools import product
 from types import MappingProxyType
 from typing import Literal, NamedTuple, get_args
 
+from structattn.support.grouping import grouped
+
 
 class Rule(NamedTuple):
     """``left -> right`` with its weight; an empty ``right`` derives the empty string."""
@@ -59,9 +61,7 @@ class Grammar:
     @cached_property
     def rules_of(self) -> Mapping[str, tuple[Rule, ...]]:
         """The rules of each nonterminal, both in order of first appearance."""
-        groups: dict[str, list[Rule]] = {}
-        for each in self.rules:
-            groups.setdefault(each.left, []).append(each)
+        groups = grouped(self.rules, lambda each: each.left)
         return MappingProxyType({left: tuple(group) for left, group in groups.items()})
 
 

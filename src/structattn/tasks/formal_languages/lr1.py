@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
+from structattn.support.grouping import grouped
 from structattn.tasks.formal_languages.grammar import Grammar, deriving
 
 END = ""
@@ -35,9 +36,7 @@ class _Automaton:
 
     def __init__(self, grammar: Grammar) -> None:
         self._rights = [*(each.right for each in grammar.rules), (grammar.start,)]
-        self._rules_of: dict[str, list[int]] = {}
-        for index, each in enumerate(grammar.rules):
-            self._rules_of.setdefault(each.left, []).append(index)
+        self._rules_of = grouped(range(len(grammar.rules)), lambda index: grammar.rules[index].left)
         self._empty = deriving(grammar.rules)
         self._first: dict[str, set[str]] = {left: set() for left in self._rules_of}
         grown = True

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Protocol
 
+from structattn.support.grouping import grouped
 from structattn.tasks.formal_languages.grammar import Grammar, deriving, pruned
 
 END = ""
@@ -45,9 +46,7 @@ class Recognizer:
         rules = pruned(grammar.start, grammar.alphabet, grammar.rules).rules
         self._rights = [each.right for each in rules] + [(grammar.start,)]
         self._lefts = [each.left for each in rules] + [END]
-        self._rules_of: dict[str, list[int]] = {}
-        for index, each in enumerate(rules):
-            self._rules_of.setdefault(each.left, []).append(index)
+        self._rules_of = grouped(range(len(rules)), lambda index: rules[index].left)
         self._empty = deriving(rules)
         self._prefixes: dict[frozenset[Item | str], Prefix] = {}
         self.start = self._prefix([(len(self._rights) - 1, 0, None)])

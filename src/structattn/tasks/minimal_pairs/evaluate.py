@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from structattn.metrics.statistics import Proportion, wilson_interval
 from structattn.runs.store import write_analysis
+from structattn.support.grouping import grouped
 from structattn.support.progress import progress, track
 from structattn.tasks.language_modeling.sentences import SentenceScorer, Span
 from structattn.tasks.minimal_pairs.data import BLIMP, MinimalPair
@@ -67,18 +68,16 @@ def blimp_scores(scorer: SentenceScorer, pairs: Sequence[MinimalPair], name: str
         parts = (_proportion(outcomes[name], members) for name in ("known", "one_prefix", "two_prefix"))
         return MinimalPairAccuracy(wilson_interval([outcomes["sentence"][n] for n in members]), *parts)
 
-    def grouped(name: Callable[[MinimalPair], str]) -> dict[str, MinimalPairAccuracy]:
-        groups: dict[str, list[int]] = {}
-        for number, pair in enumerate(pairs):
-            groups.setdefault(name(pair), []).append(number)
+    def accuracies(name: Callable[[MinimalPair], str]) -> dict[str, MinimalPairAccuracy]:
+        groups = grouped(range(len(pairs)), lambda number: name(pairs[number]))
         return {key: accuracy(groups[key]) for key in sorted(groups)}
 
     return BlimpScores(
         name=name,
         overall=accuracy(range(len(pairs))),
-        fields=grouped(lambda pair: pair.field),
-        phenomena=grouped(lambda pair: pair.phenomenon),
-        paradigms=grouped(lambda pair: pair.paradigm),
+        fields=accuracies(lambda pair: pair.field),
+        phenomena=accuracies(lambda pair: pair.phenomenon),
+        paradigms=accuracies(lambda pair: pair.paradigm),
         phenomenon_of={pair.paradigm: pair.phenomenon for pair in pairs},
     )
 

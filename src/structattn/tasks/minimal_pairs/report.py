@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from structattn.report.page import MISSING, Markup, joined, number_cell, on_known, stacked_table, tag, with_interval
 from structattn.report.runs import Run
 from structattn.report.style import LineStyle
+from structattn.support.grouping import grouped
 from structattn.tasks.minimal_pairs.data import BLIMP, FIELDS, PHENOMENA
 
 
@@ -109,11 +110,8 @@ def systems_of(name: str) -> tuple[str, ...]:
 
 def blimp_section(runs: Sequence[tuple[Run, LineStyle]]) -> Markup:
     """Return the tables of each suite of minimal pairs that runs were evaluated on; empty if there is none."""
-    suites: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
-    for run, _ in runs:
-        for scores in run.analyses_of_kind("blimp"):
-            suites.setdefault(scores["name"], []).append((run.name, scores))
-    return joined(*[_suite(name, scored) for name, scored in suites.items()])
+    scored = [(run.name, scores) for run, _ in runs for scores in run.analyses_of_kind("blimp")]
+    return joined(*[_suite(name, of_suite) for name, of_suite in grouped(scored, lambda each: each[1]["name"]).items()])
 
 
 def _suite(name: str, scored: Scored) -> Markup:

@@ -7,6 +7,7 @@ from structattn.report.page import Markup, joined, number_cell, percent, points,
 from structattn.report.runs import Run
 from structattn.report.style import LineStyle
 from structattn.report.tables import swatch
+from structattn.support.grouping import grouped
 
 _HEADINGS = ("precision", "recall", "F1", "exact", "F1, no labels")
 _BASELINES = {"right_branching": "right-branching trees", "left_branching": "left-branching trees"}
@@ -21,8 +22,7 @@ Scored = Sequence[tuple[Run, LineStyle, Mapping[str, Any]]]
 def parsing_sections(runs: Sequence[tuple[Run, LineStyle]]) -> Markup:
     """Return a table for each file of trees that runs were scored on; empty if there is none."""
     scored = [(run, style, scores) for run, style in runs for scores in run.analyses_of_kind("parsing")]
-    names = list(dict.fromkeys(scores["name"] for *_, scores in scored))
-    return joined(*[_section(name, [each for each in scored if each[2]["name"] == name]) for name in names])
+    return joined(*[_section(name, of_file) for name, of_file in grouped(scored, lambda each: each[2]["name"]).items()])
 
 
 def _section(name: str, scored: Scored) -> Markup:

@@ -13,6 +13,7 @@ from structattn.report.page import MISSING, Markup, count, joined, number_cell, 
 from structattn.report.runs import Run
 from structattn.report.style import LINE, LineStyle, first_drawn
 from structattn.report.tables import swatch
+from structattn.support.grouping import grouped
 
 Proportions = Mapping[str, Mapping[str, Any]]  # name -> trials, successes, value, lower, upper
 Scored = Sequence[tuple[Run, LineStyle, Mapping[str, Any]]]
@@ -26,20 +27,15 @@ _CAPTION = (
 
 def contrastive_sections(runs: Sequence[tuple[Run, LineStyle]], prefix: str, folder: Path) -> Markup:
     """Return figures and a table for each suite that runs were evaluated on; empty if there is none."""
-    groups: dict[tuple[str, str], list[tuple[Run, LineStyle, Mapping[str, Any]]]] = {}
-    for run, style in runs:
-        for scores in run.analyses_of_kind("contrastive"):
-            what = "per token" if scores["per_token"] else "of the whole sentence"
-            groups.setdefault((scores["name"], what), []).append((run, style, scores))
-    return joined(*[_section(*of_what, scored, prefix, folder) for of_what, scored in groups.items()])
+    scored = [(run, style, scores) for run, style in runs for scores in run.analyses_of_kind("contrastive")]
+    groups = grouped(scored, lambda each: (each[2]["name"], bool(each[2]["per_token"])))
+    return joined(*[_section(*of_what, of_suite, prefix, folder) for of_what, of_suite in groups.items()])
 
 
-def _section(name: str, what: str, scored: Scored, prefix: str, folder: Path) -> Markup:
-    stem, caption = (
-        (prefix, "contrastive", name, *["per token"] * (what == "per token")),
-        _CAPTION.format(name=name, by="{by}", what=what),
-    )
-    shown = first_drawn(scored)
+def _section(name: str, per_token: bool, scored: Scored, prefix: str, folder: Path) -> Markup:
+    what = "per token" if per_token else "of the whole sentence"
+    stem = (prefix, "contrastive", name, *["per token"] * per_token)
+    caption, shown = _CAPTION.format(name=name, by="{by}", what=what), first_drawn(scored)
     plots = [_types_plot(shown, file_name(*stem), caption.format(by="type of error"))]
     plots += [
         _distances_plot(shown, kind, file_name(*stem, kind), caption.format(by=f"distance in words, {kind}"))

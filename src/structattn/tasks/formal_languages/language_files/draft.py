@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from structattn.support.errors import DataError
+from structattn.support.grouping import grouped
 from structattn.tasks.formal_languages.expected_length import fastest_growth, has_expected_length
 from structattn.tasks.formal_languages.grammar import ROOT, Grammar, Rule, children_alone, deriving, exact, reachable
 from structattn.tasks.formal_languages.language_files.tokens import Place
@@ -112,9 +113,7 @@ class Draft:
             raise self._places[self.start].error("the only string is empty; expected a terminal")
 
     def _weighted_rules(self) -> Iterable[Rule]:
-        groups: dict[str, list[DraftRule]] = {}
-        for each in self.rules:
-            groups.setdefault(each.left, []).append(each)
+        groups = grouped(self.rules, lambda each: each.left)
         for group in groups.values():
             _check_distinct(group, self.shown)
         shares = {left: _share_of_rest(group, self.shown) for left, group in groups.items()}
