@@ -21,6 +21,7 @@ from structattn.loading.records import Record, layer_records, targets_of
 from structattn.loading.trained_run import TrainedRun
 from structattn.models import EncoderDecoder
 from structattn.models.mode import evaluating
+from structattn.support.devices import device_of
 from structattn.support.environment import name_of
 from structattn.support.errors import UsageError
 from structattn.support.progress import progress
@@ -49,7 +50,7 @@ def receptive_field_records(run: TrainedRun, batch: Batch | PairBatch, layer: in
     true dependencies if the language has known ones; a pair has two, (T, T) for target inputs and (T, S) for source
     inputs. There is none if a layer mixes positions without attention weights, as stacks do.
     """
-    device = next(run.model.parameters()).device
+    device = device_of(run.model)
     if isinstance(batch, PairBatch):
         return _pair_records(run, batch.to(device), layer)
     field = receptive_fields(run.model, batch.inputs.to(device))

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from structattn.extraction.stacks import Observation, StackReader, projection_hook
 from structattn.loading.trained_run import TrainedRun
+from structattn.support.devices import device_of
 from structattn.support.progress import progress
 from structattn.support.special_tokens import PADDING_CLASS, class_of
 from structattn.text.batching.sequences import Batch, make_batch, token_batches
@@ -34,7 +35,7 @@ def observe(
     Cost: with runs, for each string of n symbols those of n sequences.
     """
     found: dict[int, Observation] = {}
-    device = next(run.model.parameters()).device
+    device = device_of(run.model)
     with progress(f"Observing {what}", len(strings), "strings") as advance:
         for batch in batches_of(strings):
             outputs: list[Tensor] = []
@@ -70,7 +71,7 @@ def cross_entropy(
 ) -> float:
     """Return the mean -log p of all symbols and ends, in nats, with the outputs of the stack's projection replaced."""
     total, count = 0.0, 0
-    device = next(run.model.parameters()).device
+    device = device_of(run.model)
     for batch in batches_of(strings):
         inputs = batch.inputs.to(device)
         with projection_hook(reader, lambda output, ids=inputs: replacement and replacement(ids, output)):

@@ -15,6 +15,7 @@ import torch
 
 from structattn.decoding import map_in_batches, pad_sequences
 from structattn.loading.runs import load
+from structattn.support.devices import device_of
 from structattn.support.errors import DataError
 from structattn.support.special_tokens import BOS, EOS, class_of
 from structattn.tasks.language_modeling.prompts import TextEncoder
@@ -164,7 +165,7 @@ class HarnessModel(LM):
     def _scores(self, rows: list[_Row]) -> list[tuple[float, bool]]:
         """Return log p of the scored tokens of each row, and whether each is the likeliest one."""
         model: Callable[..., Any] = self._run.accelerated
-        device = next(self._run.model.parameters()).device
+        device = device_of(self._run.model)
 
         def score(batch: list[_Row]) -> list[tuple[float, bool]]:
             inputs, lengths = pad_sequences([row.ids[:-1] for row in batch], device)

@@ -14,7 +14,7 @@ from structattn.acceleration import accelerate
 from structattn.loading.records import Record, explain_texts
 from structattn.runs.folder import RunFolder
 from structattn.settings.run import RunSettings
-from structattn.support.devices import Precision, autocast
+from structattn.support.devices import Precision, autocast, device_of
 from structattn.support.errors import UsageError
 from structattn.support.imports import lazy_function
 from structattn.support.shapes import Float
@@ -100,7 +100,7 @@ class TrainedRun:
 
     @property
     def _device(self) -> torch.device:
-        return next(self.model.parameters()).device
+        return device_of(self.model)
 
     def _computing(self) -> torch.autocast:
         return autocast(self._device, self.precision)

@@ -10,6 +10,7 @@ from torch import nn
 
 from structattn.attention import Streams
 from structattn.models import Embedding, EncoderDecoder, SpelledEmbedding, TwoStreamEmbedding
+from structattn.support.devices import device_of
 from structattn.support.errors import UsageError
 from structattn.support.progress import progress, track
 from structattn.support.shapes import Float
@@ -98,7 +99,7 @@ def _vectors(
     """Return one row for each id, by the name of the stream."""
     embedding = _embedding(run, side)
     with torch.no_grad():
-        tokens = torch.tensor(ids, dtype=torch.int64, device=next(run.model.parameters()).device)
+        tokens = torch.tensor(ids, dtype=torch.int64, device=device_of(run.model))
         embedded = embedding(tokens) if isinstance(embedding, nn.Embedding) else embedding.token_embeddings(tokens)
     streams = embedded._asdict() if isinstance(embedded, Streams) else {None: embedded}
     return {name: each.float().cpu().numpy() for name, each in streams.items()}

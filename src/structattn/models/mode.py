@@ -7,6 +7,8 @@ from typing import TypeVar
 import torch
 from torch import nn
 
+from structattn.support.devices import device_of
+
 ModelT = TypeVar("ModelT", bound=nn.Module)
 
 
@@ -38,7 +40,7 @@ def evaluating_with_dropout(model: ModelT, seed: int) -> Iterator[ModelT]:
         model: with dropout rates in the attribute ``dropout`` of its submodules.
         seed: of torch's global generator, from which dropout draws.
     """
-    device = next(model.parameters()).device
+    device = device_of(model)
     with evaluating(model), torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
         for module in model.modules():

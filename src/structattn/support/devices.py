@@ -1,4 +1,4 @@
-"""The processor's name and features, from /proc/cpuinfo, and the precisions of products on a device."""
+"""The device of a model, the processor's name and features from /proc/cpuinfo, and the precisions of products."""
 
 import functools
 import os
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final, Literal, get_args
 
 import torch
+from torch import nn
 
 from structattn.support.errors import SettingsError, UsageError
 
@@ -42,6 +43,11 @@ _LIMITS_WITHOUT_BF16 = {"SSE41", "AVX", "AVX2", "AVX2_VNNI", "AVX2_VNNI_2", "AVX
 def default_device() -> torch.device:
     """Return the first GPU if torch finds one, otherwise the CPU."""
     return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """Return the device of the parameters of a model."""
+    return next(model.parameters()).device
 
 
 def device_name(device: torch.device) -> str:

@@ -115,7 +115,7 @@ def model_inputs(model: torch.nn.Module, batch: Batch) -> tuple[Tensor, Tensor |
 
     Lengths are None where no row is padded, so that models skip their masks.
     """
-    device = next(model.parameters()).device
+    device = next(model.parameters()).device  # plainly: a training step goes through few functions
     no_padding = batch.lengths.numel() and int(batch.lengths.min()) == batch.inputs.shape[1]
     lengths = None if no_padding else batch.lengths.to(device)  # compared on the CPU, to avoid a synchronisation
     return batch.inputs.to(device), lengths, batch.targets.to(device) - CLASS_OFFSET

@@ -20,7 +20,7 @@ from torch.distributed.distributed_c10d import Store
 from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
-from structattn.support.devices import default_device
+from structattn.support.devices import default_device, device_of
 from structattn.support.errors import Interrupted, ReportedError, SettingsError, StructattnError
 from structattn.tasks.task import AnyTask, Scores
 
@@ -265,7 +265,7 @@ def replicate(model: nn.Module) -> nn.Module:
     so that the order of summation does not change, and a resumed run is byte-identical.
     """
     applied = Applied(model)
-    applied.unused = nn.Parameter(torch.zeros(1, device=next(model.parameters()).device))  # DDP warns if there is none
+    applied.unused = nn.Parameter(torch.zeros(1, device=device_of(model)))  # DDP warns if there is none
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # new versions have another name for broadcast_buffers
         replica = DistributedDataParallel(

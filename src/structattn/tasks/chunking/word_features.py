@@ -18,6 +18,7 @@ from structattn.settings.embeddings import max_positions
 from structattn.settings.run import MASKED_LANGUAGE_MODELING
 from structattn.settings.training import StreamBatches
 from structattn.settings.transformer import reads_bos
+from structattn.support.devices import device_of
 from structattn.support.errors import DataError
 from structattn.support.progress import Advance, show_nothing
 from structattn.support.shapes import Float
@@ -101,7 +102,7 @@ class WordFeatures:
 
     def _hidden_states(self, batch: list[EncodedWords]) -> HiddenStates:
         model = self.run.accelerated
-        inputs, lengths = pad_sequences([each.inputs for each in batch], next(model.parameters()).device)
+        inputs, lengths = pad_sequences([each.inputs for each in batch], device_of(model))
         if not isinstance(model, EncoderDecoder):
             return model.hidden_states(inputs, lengths)
         speller, unknown = self.run.prepared.sides.source.character_tokenizer, None

@@ -9,6 +9,7 @@ from torch import Tensor
 from structattn.models.mode import evaluating
 from structattn.models.protocols import AttendingModel
 from structattn.operators import receptive_field
+from structattn.support.devices import device_of
 from structattn.support.progress import progress
 from structattn.support.shapes import Float
 from structattn.support.special_tokens import FIRST_SYMBOL
@@ -76,7 +77,7 @@ def dependency_scores(run: LoadedRun, split: str, batch_size: int = 100) -> Depe
 def _tallies(run: LoadedRun, sequences: Sequences, chosen: Sequence[int]) -> list[np.ndarray] | None:
     """For each string, the sums that the scores are computed from, one row per prediction."""
     batch = make_batch(sequences, chosen)
-    device = next(run.model.parameters()).device
+    device = device_of(run.model)
     fields = receptive_fields(run.model, batch.inputs.to(device), batch.lengths.to(device))
     if fields is None:
         return None

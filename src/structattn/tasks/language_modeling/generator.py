@@ -20,6 +20,7 @@ from structattn.decoding import (
     start_continuation,
 )
 from structattn.decoding.batches import batches_of_one_length
+from structattn.support.devices import device_of
 from structattn.support.errors import UsageError
 from structattn.support.progress import Advance, show_nothing
 from structattn.support.seeds import derived_seed
@@ -187,7 +188,7 @@ class TextGenerator:
     def _start(self, encoded: Sequence[EncodedText], batch: Sequence[tuple[int, int]]) -> DecodingStart:
         """Process each prompt once, and repeat its state for its samples."""
         distinct = list(dict.fromkeys(index for index, _ in batch))
-        device = next(self.encoder.run.model.parameters()).device
+        device = device_of(self.encoder.run.model)
         start = start_continuation(
             self.encoder.model, torch.tensor([encoded[index] for index in distinct], device=device)
         )

@@ -10,6 +10,7 @@ import torch
 
 from structattn.decoding import map_in_batches
 from structattn.settings.training import StreamBatches
+from structattn.support.devices import device_of
 from structattn.support.progress import Advance, show_nothing
 from structattn.support.shapes import Float
 from structattn.support.special_tokens import BOS, EOS
@@ -118,8 +119,3 @@ class TextExplainer:
         inputs, lengths, classes = model_inputs(self.run.model, batch)
         losses = token_losses(self.run.model(inputs, lengths=lengths), classes)[0].double().cpu().numpy()
         return batch.targets[0].numpy(), losses
-
-
-def device_of(model: torch.nn.Module) -> torch.device:
-    """Return the device of the parameters."""
-    return next(model.parameters()).device

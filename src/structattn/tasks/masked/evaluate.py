@@ -6,6 +6,7 @@ from torch import Tensor
 
 from structattn.models.mode import evaluating
 from structattn.settings.training import LabelSmoothing
+from structattn.support.devices import device_of
 from structattn.support.progress import progress
 from structattn.support.shapes import Float, Float64
 from structattn.support.special_tokens import BOS, EOS, PADDING_CLASS, class_of
@@ -51,7 +52,7 @@ def pseudo_log_likelihoods(
 def _log_likelihoods(
     model: torch.nn.Module, tokens: Tokens, places: np.ndarray, mask: int, bos: bool
 ) -> Float64[np.ndarray, " places"]:
-    device = next(model.parameters()).device
+    device = device_of(model)
     inputs = torch.tensor([BOS] * bos + tokens.tolist()).repeat(len(places), 1)
     columns = torch.from_numpy(places) + bos
     predicted = torch.arange(inputs.shape[1]) == columns[:, None]

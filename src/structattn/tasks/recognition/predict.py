@@ -10,9 +10,10 @@ import torch
 from torch.nn import functional as F
 
 from structattn.decoding import map_in_batches
+from structattn.support.devices import device_of
 from structattn.support.progress import Advance, show_nothing
 from structattn.support.shapes import Float
-from structattn.tasks.language_modeling.predict import TextExplainer, device_of
+from structattn.tasks.language_modeling.predict import TextExplainer
 from structattn.tasks.loaded import TEXTS, LoadedRun, Prediction, cannot, require_positions
 from structattn.tasks.recognition.losses import label_logits, recognition_logits
 from structattn.text.batching.sequences import Batch, make_batch

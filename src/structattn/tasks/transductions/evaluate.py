@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from structattn.attention.positions import SinusoidalPositions
 from structattn.models.mode import evaluating, evaluating_with_dropout
 from structattn.models.protocols import CausalModel
+from structattn.support.devices import device_of
 from structattn.support.progress import progress
 from structattn.support.seeds import derived_seed
 from structattn.support.shapes import Int
@@ -104,7 +105,7 @@ def length_counts(
 ) -> LengthCounts:
     """Score pairs of one length; the mode of the model is left as it is."""
     batch = batch_of(x, y, vocabulary, form)
-    device = next(model.parameters()).device
+    device = device_of(model)
     logits = model(batch.inputs.to(device))[:, -y.shape[1] :]
     classes = torch.from_numpy(class_of(y)).to(device)
     scored = torch.from_numpy(scored_positions(task, vocabulary, y)).to(device)
@@ -136,7 +137,7 @@ def greedy_outputs(model: nn.Module, vocabulary: Vocabulary, x: Ids, count: int)
 
     Cost: ``count`` steps, or as many forward passes over the whole sequence for a model without incremental decoding.
     """
-    device = next(model.parameters()).device
+    device = device_of(model)
     first = np.zeros((len(x), 1), dtype=np.int64)  # of y, and not an input
     prompt = batch_of(x, first, vocabulary, "autoregressive").inputs.to(device)
     by_steps = isinstance(model, CausalModel) and not _counts_backwards(model)

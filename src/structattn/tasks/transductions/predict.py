@@ -13,10 +13,11 @@ from structattn.decoding import greedy_search, start_continuation
 from structattn.decoding.batches import batches_of_one_length
 from structattn.models.protocols import CausalModel
 from structattn.settings.embeddings import max_positions
+from structattn.support.devices import device_of
 from structattn.support.errors import DataError
 from structattn.support.progress import Advance, show_nothing
 from structattn.support.special_tokens import EOS, FIRST_SYMBOL, PAD, id_of
-from structattn.tasks.language_modeling.predict import TextExplainer, device_of
+from structattn.tasks.language_modeling.predict import TextExplainer
 from structattn.tasks.loaded import TARGETS, TEXTS, LoadedRun, Prediction, require_positions
 from structattn.tasks.losses import to_float32
 from structattn.tasks.transductions.batches import (
@@ -77,7 +78,7 @@ class TransductionPredictor:
         y = np.full((len(x), self._task.output_length(x.shape[1])), FIRST_SYMBOL, dtype=np.int64)
         if form == "autoregressive":
             y = greedy_outputs(model, vocabulary, x, y.shape[1])
-        inputs = batch_of(x, y, vocabulary, form).inputs.to(next(model.parameters()).device)
+        inputs = batch_of(x, y, vocabulary, form).inputs.to(device_of(model))
         log_probs = to_float32(model(inputs)[:, -y.shape[1] :]).log_softmax(-1)
         if form == "autoregressive":
             best = log_probs.gather(2, torch.from_numpy(y - id_of(0)).to(log_probs.device)[:, :, None])[:, :, 0]

@@ -20,6 +20,7 @@ from structattn.decoding import (
 from structattn.models import EncoderDecoder, LanguageModel, MaskedLanguageModel, RecurrentLanguageModel
 from structattn.models.mode import evaluating
 from structattn.settings.embeddings import max_positions
+from structattn.support.devices import device_of
 from structattn.support.errors import DataError, UsageError
 from structattn.support.progress import Advance, progress, show_nothing
 from structattn.support.seeds import derived_seed
@@ -106,7 +107,7 @@ def language_model_answers(run: LoadedRun, split: str) -> ModelAnswers:
     model = run.accelerated
     if isinstance(model, EncoderDecoder | MaskedLanguageModel):
         raise UsageError(f"{run.run_dir}: a model of kind {run.settings.model.kind!r} cannot continue a source")
-    encode, device = run.prepared.tokenizer.encode, next(model.parameters()).device
+    encode, device = run.prepared.tokenizer.encode, device_of(model)
 
     def start(sources: Sequence[Words]) -> DecodingStart:
         prompts = torch.tensor([[BOS, *encode(" ".join(source))] for source in sources], device=device)
@@ -127,7 +128,7 @@ def language_model_answers(run: LoadedRun, split: str) -> ModelAnswers:
 def pair_answers(run: LoadedRun, split: str) -> ModelAnswers:
     """Return the answers of an encoder-decoder."""
     model, sides, place = translation_model(run), run.prepared.sides, (Path("source"), Path("target"))
-    encoder, device = PairEncoder((model,), sides), next(model.parameters()).device
+    encoder, device = PairEncoder((model,), sides), device_of(model)
 
     def start(sources: Sequence[Words]) -> DecodingStart:
         batch = encoder.batch([encoder(" ".join(source), "", place, 1) for source in sources]).to(device)

@@ -9,6 +9,7 @@ import torch
 
 from structattn.decoding import greedy_search, max_target_lengths, start_translation
 from structattn.models.encoder_decoder import EncoderDecoder, EncoderDecoderExplanation
+from structattn.support.devices import device_of
 from structattn.support.shapes import Float
 from structattn.support.special_tokens import UNK
 from structattn.tasks.loaded import TARGETS, TEXTS, ExplainedLayer, LoadedRun
@@ -32,7 +33,7 @@ class PairExplainer:
         pair = encoder(text, target or "", (TEXTS, TARGETS), number)
         if target is not None:
             return encoder.batch([pair])
-        batch = encoder.batch([pair]).to(next(model.parameters()).device)
+        batch = encoder.batch([pair]).to(device_of(model))
         ids, rare = spelled_source(model, batch.source, batch.unknown_source_words)
         limits = max_target_lengths(batch.source_lengths - 1, maximum=model.max_target_positions)
         (translation,) = greedy_search(model, start_translation(model, ids, batch.source_lengths, rare), limits)
@@ -63,7 +64,7 @@ class PairExplainer:
 
 def explain_pairs(model: EncoderDecoder, batch: PairBatch) -> EncoderDecoderExplanation:
     """Return the attention weights of all layers for a batch of pairs, under teacher forcing."""
-    source, target, source_lengths, lengths, rare = model_inputs(model, batch.to(next(model.parameters()).device))
+    source, target, source_lengths, lengths, rare = model_inputs(model, batch.to(device_of(model)))
     return model.explain(source, target, source_lengths, lengths, rare)
 
 

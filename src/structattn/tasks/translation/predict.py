@@ -36,7 +36,7 @@ from structattn.decoding import (
 from structattn.decoding.beam_search import Forbid
 from structattn.decoding.sampling import SeededSampling
 from structattn.models import EncoderDecoder
-from structattn.support.devices import Precision, autocast
+from structattn.support.devices import Precision, autocast, device_of
 from structattn.support.errors import DataError
 from structattn.support.progress import Advance, show_nothing
 from structattn.support.special_tokens import EOS, UNK
@@ -216,7 +216,7 @@ class Translator:
     @contextmanager
     def _decoding(self) -> Iterator[None]:
         """Decode batches with the same weights, in the precision."""
-        device = next(self.models[0].parameters()).device
+        device = device_of(self.models[0])
         with autocast(device, self.precision), weights_unchanged():
             yield
 
@@ -272,7 +272,7 @@ class Translator:
         ]
 
     def _sources(self, lines: list[_Line]) -> EncodedSources:
-        device = next(self.models[0].parameters()).device
+        device = device_of(self.models[0])
         ids, lengths = pad_sequences([[*line.ids, EOS] for line in lines], device)
         words = [split_line("word", line.text) for line in lines] if self.sides.level == "word" else []
         speller, unspelled = self.sides.source.character_tokenizer, [line.ids for line in lines]

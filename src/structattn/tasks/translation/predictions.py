@@ -9,6 +9,7 @@ from structattn.models import EncoderDecoder, SpelledEmbedding
 from structattn.models.encoder_decoder import EncoderDecoderWeights
 from structattn.operators import DecoderReceptiveFields, decoder_receptive_fields, receptive_field
 from structattn.operators.receptive_field import Union
+from structattn.support.devices import device_of
 from structattn.support.errors import StructattnError
 from structattn.support.shapes import Float, Float64, Int, Lengths
 from structattn.support.special_tokens import class_of
@@ -57,7 +58,7 @@ class Predictions:
 
 def predictions(model: torch.nn.Module, batch: PairBatch) -> Predictions:
     """Return the predictions of an ``EncoderDecoder`` on a batch, which is moved to the model's device."""
-    batch = batch.to(next(model.parameters()).device)
+    batch = batch.to(device_of(model))
     inputs = model_inputs(model, batch)
     if not isinstance(model, EncoderDecoder) or model.spelling is None:
         return Predictions(model(*inputs), class_of(batch.targets))

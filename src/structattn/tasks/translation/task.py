@@ -24,6 +24,7 @@ from structattn.settings.embeddings import max_positions
 from structattn.settings.evaluation import BleuTokenizer
 from structattn.settings.run import RunSettings
 from structattn.settings.training import LabelSmoothing, PairBatches
+from structattn.support.devices import device_of
 from structattn.support.errors import SettingsError
 from structattn.support.shapes import Float
 from structattn.support.special_tokens import PADDING_CLASS
@@ -75,7 +76,7 @@ class GreedyBleu:
     def __call__(self, model: EncoderDecoder, after_batch: Callable[[], None] = lambda: None) -> float:
         """Return BLEU, 0 to 100, in evaluation mode; ``after_batch`` is called after each batch and may raise."""
         texts = [""] * len(self.references)
-        device = next(model.parameters()).device.type
+        device = device_of(model).type
         with evaluating(model), weights_unchanged(), torch.autocast(device, enabled=False):
             for indices in self.examples.scoring_order():
                 for index, text in zip(indices.tolist(), self._translated(model, indices), strict=True):
@@ -84,7 +85,7 @@ class GreedyBleu:
         return float(self.metric.corpus_score(texts, [list(self.references)]).score)
 
     def _translated(self, model: EncoderDecoder, indices: Indices) -> list[str]:
-        batch = self.examples.batch(indices).to(next(model.parameters()).device)
+        batch = self.examples.batch(indices).to(device_of(model))
         source, rare = spelled_source(model, batch.source, batch.unknown_source_words)
         start = start_translation(model, source, batch.source_lengths, rare)
         limits = max_target_lengths(batch.source_lengths - 1, maximum=model.max_target_positions)
@@ -114,7 +115,7 @@ class PairCriterion:
             SettingsError: the regularizer is set, and a layer returns no attention weights.
         """
         if self.receptive_field.weight:
-            return self._regularized_loss(cast(EncoderDecoder, model), batch.to(next(model.parameters()).device))
+            return self._regularized_loss(cast(EncoderDecoder, model), batch.to(device_of(model)))
         return self._loss(predictions(model, batch))
 
     def _loss(self, predicted: Predictions) -> Float[Tensor, ""]:

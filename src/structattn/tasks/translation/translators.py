@@ -12,7 +12,7 @@ from structattn.decoding import Ensemble, map_in_batches, max_target_lengths
 from structattn.decoding.sampling import SeededSampling
 from structattn.models import EncoderDecoder
 from structattn.settings.evaluation import EvaluationSettings
-from structattn.support.devices import Precision, require_precision
+from structattn.support.devices import Precision, device_of, require_precision
 from structattn.support.errors import UsageError
 from structattn.support.progress import Advance, show_nothing
 from structattn.support.special_tokens import EOS
@@ -132,7 +132,7 @@ def make_translator(
             do not support the treatment of unknown words; or the precision is unknown, or slow on the device.
     """
     for run in runs:
-        require_precision(precision, next(run.model.parameters()).device)
+        require_precision(precision, device_of(run.model))
     how = how or runs[0].settings.evaluation
     models, sides = _models(runs), runs[0].prepared.sides
     limits = partial(
