@@ -119,5 +119,5 @@ def _facts(run: TrainedRun, extraction: Extraction) -> list[tuple[str, str]]:
 
 
 def _table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Markup:
-    head = [tag("tr", *(tag("th", each) for each in heads))]
+    head = [tag("th", each) for each in heads]
     return table(head, [[tag("th", row[0]), *(tag("td", cell) for cell in row[1:])] for row in rows])

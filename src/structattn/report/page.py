@@ -34,9 +34,9 @@ def number_cell(text: str) -> Markup:
 
 
 def table(head: list[Markup], rows: list[list[Markup]], **attributes: str) -> Markup:
-    """Return a table of cells; ``head`` is a list of complete rows. On a narrow page it scrolls."""
+    """Return a table of the cells of its head and of each row. On a narrow page it scrolls."""
     body = [tag("tr", *row) for row in rows]
-    return tag("div", tag("table", tag("thead", *head), tag("tbody", *body), **attributes), class_="scroll")
+    return tag("div", tag("table", tag("thead", tag("tr", *head)), tag("tbody", *body), **attributes), class_="scroll")
 
 
 def stacked_table(headings: Sequence[str], rows: list[list[Markup]]) -> Markup:
@@ -48,7 +48,7 @@ def stacked_table(headings: Sequence[str], rows: list[list[Markup]]) -> Markup:
     labelled = [
         [row[0], *[_labelled(cell, text) for cell, text in zip(row[1:], headings[1:], strict=True)]] for row in rows
     ]
-    return table([tag("tr", *head)], labelled, class_="stacked")
+    return table(head, labelled, class_="stacked")
 
 
 def _labelled(cell: Markup, heading: str) -> Markup:

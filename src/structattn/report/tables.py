@@ -85,7 +85,7 @@ def table_of_rows(
         for run, style, rows in runs
         for name, cells in rows
     ]
-    return joined(tag("h3", title), table([tag("tr", *head)], body), tag("p", caption, class_="note"))
+    return joined(tag("h3", title), table(head, body), tag("p", caption, class_="note"))
 
 
 def all_splits(runs: Sequence[Run]) -> list[str]:

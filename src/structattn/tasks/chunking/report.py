@@ -38,8 +38,8 @@ def chunking_section(runs: Sequence[tuple[Run, LineStyle]]) -> Markup:
         [tag("th", f"published: {name}", scope="row"), *[number_cell(points(each)) for each in scores]]
         for name, scores in _PUBLISHED.items()
     ]
-    head = tag("tr", tag("th", "hidden states"), *[tag("th", name, class_="number") for name in _HEADINGS])
-    return joined(tag("h3", "Chunking probe"), table([head], rows), tag("p", _NOTE, class_="note"))
+    head = [tag("th", "hidden states"), *[tag("th", name, class_="number") for name in _HEADINGS]]
+    return joined(tag("h3", "Chunking probe"), table(head, rows), tag("p", _NOTE, class_="note"))
 
 
 def _row(name: Markup, scores: Mapping[str, Any]) -> list[Markup]:

@@ -32,7 +32,7 @@ def _section(name: str, scored: Scored) -> Markup:
     ]
     rows += [[*_row(joined(title), scored[0][2][key]), number_cell("")] for key, title in _BASELINES.items()]
     head = [tag("th", "trees"), *[tag("th", each, class_="number") for each in (*_HEADINGS, "malformed")]]
-    return joined(tag("h3", f"Parsing: {name}"), table([tag("tr", *head)], rows), tag("p", _NOTE, class_="note"))
+    return joined(tag("h3", f"Parsing: {name}"), table(head, rows), tag("p", _NOTE, class_="note"))
 
 
 def _row(title: Markup, scores: Mapping[str, Any]) -> list[Markup]:

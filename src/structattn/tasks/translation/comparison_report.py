@@ -94,7 +94,7 @@ def _whole(compared: Sequence[tuple[Run, LineStyle, Found]], base: str) -> Marku
         rows.append([tag("td", metric), *map(number_cell, texts)])
     signatures = {each["signature"] for *_, comparison in compared for each in comparison["whole"].values()}
     note = f"95 % intervals; p by paired bootstrap resampling. {OF_TWO_RUNS} {'; '.join(sorted(signatures))}"
-    return joined(table([tag("tr", *head)], rows), tag("p", note, class_="note"))
+    return joined(table(head, rows), tag("p", note, class_="note"))
 
 
 def _against(metric: Found) -> str:
@@ -178,7 +178,7 @@ def _table(compared: Compared, base: str) -> Markup:
             cells = [tag("td", text) for text in (*kind, _written(ends))]
             cells += map(number_cell, (str(row["sentences"]), f"{row['base']:.2f}"))
             rows.append([*cells, *[_difference(_of(of_run, kind), ends) for *_, of_run in compared]])
-    return table([tag("tr", *head)], rows)
+    return table(head, rows)
 
 
 def _difference(rows: Bins, ends: tuple[float, float]) -> Markup:

@@ -124,7 +124,7 @@ def _table(scored: Scored) -> Markup:
         rows.append(_row(kind, [of_run["types"].get(kind) for *_, of_run in scored]))
         of_runs = [of_run["distances"].get(kind, {}) for *_, of_run in scored]
         rows += [_row(f"· distance {words}", [of_run.get(words) for of_run in of_runs]) for words in _names(of_runs)]
-    return table([tag("tr", *head)], rows)
+    return table(head, rows)
 
 
 def _row(name: str, cells: Sequence[Mapping[str, Any] | None]) -> list[Markup]:

@@ -148,14 +148,14 @@ def _table(run: Run, style: LineStyle, heads: Sequence[Head]) -> Markup:
     cells = {(head["kind"], head["layer"], head["head"]): head for head in heads}
     columns = range(1 + max(head["head"] for head in heads))
     rows = dict.fromkeys((head["kind"], head["layer"], head["mechanism"]) for head in heads)
-    head_row = tag("tr", tag("th", "layer"), *[tag("th", f"head {n + 1}", class_="number") for n in columns])
+    head = [tag("th", "layer"), *[tag("th", f"head {n + 1}", class_="number") for n in columns]]
     body = [
         [tag("th", f"{_KINDS[kind]}, {layer + 1}: {mechanism}", scope="row")]
         + [number_cell(_written(cells.get((kind, layer, column)))) for column in columns]
         for kind, layer, mechanism in rows
     ]
     summary = tag("summary", swatch(style), f"{run.name}: mean offset (mean absolute offset) of every head")
-    return tag("details", summary, table([head_row], body))
+    return tag("details", summary, table(head, body))
 
 
 def _written(head: Head | None) -> str:
