@@ -11,7 +11,8 @@ import torch
 
 from structattn.loading.trained_run import TrainedRun
 from structattn.runs.checkpoint import MODEL_NAME, Manifest, read_manifest
-from structattn.runs.folder import RunFolder, existing_run, run_digest
+from structattn.runs.extensions import run_digest
+from structattn.runs.folder import RunFolder, existing_run
 from structattn.runs.selection import (
     MismatchError,
     check_weights,

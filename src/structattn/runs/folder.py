@@ -1,10 +1,9 @@
-"""Paths of a run folder, and checks before a run starts, resumes or is extended in it."""
+"""Paths of a run folder, and checks before a run starts or resumes in it."""
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from structattn.runs.checkpoint import Identity, LogPrefix
 from structattn.runs.logs import last_event
 from structattn.runs.metadata import check_card
 from structattn.settings.evaluation import EvaluationSettings
-from structattn.settings.run import LIMITS, RunSettings, limits_of, resolve_settings, with_limits
+from structattn.settings.run import LIMITS, RunSettings, resolve_settings
 from structattn.settings.yaml import parse_mapping
 from structattn.support.errors import CheckpointError, DataError, SettingsError, StructattnError, UsageError
 from structattn.support.files import replace_file
@@ -276,73 +275,3 @@ def flatten(tree: object, prefix: str = "") -> dict[str, object]:
     for key, value in items:
         leaves |= flatten(value, f"{prefix}.{key}" if prefix else key)
     return leaves
-
-
-@dataclass(frozen=True)
-class Extension:
-    """A change of the limits of a run.
-
-    Args:
-        update: number of updates that the run had completed.
-        reason: why the run had ended; None if it was interrupted.
-        limits: its limits until then.
-        differences: how the run may differ from one that had the new limits from the start; empty if it does not.
-    """
-
-    update: int
-    reason: str | None
-    limits: Mapping[str, Any]
-    differences: tuple[str, ...] = ()
-
-
-def run_digest(run_dir: RunFolder, stored: RunSettings) -> str:
-    """Return the settings digest that the checkpoints of a run have.
-
-    Args:
-        run_dir: the run folder.
-        stored: the settings in it.
-
-    Raises:
-        DataError: the run card is damaged.
-    """
-    extensions = _recorded(run_dir) if run_dir.card.exists() else []
-    return settings_digest(with_limits(stored, extensions[0]["limits"]) if extensions else stored)
-
-
-def reason_of_end(run_dir: RunFolder) -> str | None:
-    """Return why a run has ended that is about to be extended; None if it was interrupted."""
-    if pending := _pending(run_dir):
-        return pending[0]["reason"]  # type: ignore[no-any-return]  # JSON
-    result: dict[str, Any] = run_dir.read_card()["result"] or {}
-    return result.get("reason")
-
-
-def record_extension(run_dir: RunFolder, settings: RunSettings, extension: Extension) -> None:
-    """Record an extension, first in the run card, then in the settings, which make it valid.
-
-    The event log on disk must have no end event any more, which the card would contradict.
-    """
-    begun = _begun(run_dir)
-    run_dir.write_card(run_dir.read_card() | {"extensions": [*begun, asdict(extension)], "result": None})
-    run_dir.write_settings(settings)
-
-
-def drop_pending_extension(run_dir: RunFolder) -> None:
-    """Remove an extension from the run card that was interrupted before the settings changed, if there is one."""
-    if _pending(run_dir):
-        run_dir.write_card(run_dir.read_card() | {"extensions": _begun(run_dir)})
-
-
-def _recorded(run_dir: RunFolder) -> list[dict[str, Any]]:
-    return list(run_dir.read_card().get("extensions", []))
-
-
-def _pending(run_dir: RunFolder) -> list[dict[str, Any]]:
-    """Return the last extension if the settings still have the limits until it."""
-    last = _recorded(run_dir)[-1:]
-    return last if last and last[0]["limits"] == limits_of(run_dir.read_settings()) else []
-
-
-def _begun(run_dir: RunFolder) -> list[dict[str, Any]]:
-    recorded = _recorded(run_dir)
-    return recorded[: len(recorded) - len(_pending(run_dir))]

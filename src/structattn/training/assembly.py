@@ -17,7 +17,8 @@ from structattn.runs.checkpoint import (
     read_checkpoint,
     weights_without_values,
 )
-from structattn.runs.folder import RunFolder, record_extension, run_digest, settings_digest
+from structattn.runs.extensions import record_extension, run_digest
+from structattn.runs.folder import RunFolder, settings_digest
 from structattn.runs.logs import NO_EVENTS, EventLog, NoLog, Timing, events_of, trained_seconds
 from structattn.runs.selection import MismatchError, best_updates, check_weights
 from structattn.runs.store import CheckpointStore, checkpoint_path, checkpoint_updates

@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 
+from structattn.runs.extensions import drop_pending_extension
 from structattn.runs.folder import (
     RunFolder,
     begin_run,
     check_same_data,
-    drop_pending_extension,
     flatten,
     record_data_path,
     require_empty_folder,

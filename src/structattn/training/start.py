@@ -9,7 +9,8 @@ import torch
 
 from structattn.models.mode import evaluating
 from structattn.runs.checkpoint import Progress
-from structattn.runs.folder import Extension, RunFolder, check_same_settings, reason_of_end
+from structattn.runs.extensions import Extension, reason_of_end
+from structattn.runs.folder import RunFolder, check_same_settings
 from structattn.runs.logs import events_of
 from structattn.settings.run import RunSettings, with_limits
 from structattn.settings.training import Budget, EveryExamples
