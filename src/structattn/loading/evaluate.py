@@ -6,9 +6,9 @@ from pathlib import Path
 from structattn.loading.description import describe_data, describe_model
 from structattn.loading.runs import open_run
 from structattn.loading.trained_run import TrainedRun
+from structattn.runs.checkpoint import update_of
 from structattn.runs.folder import RunFolder
 from structattn.runs.selection import checkpoints_of
-from structattn.runs.store import update_of
 from structattn.support.errors import CheckpointError
 from structattn.support.files import create_folder
 from structattn.support.json_files import read_json, write_json

@@ -10,7 +10,7 @@ from typing import NamedTuple, cast
 import torch
 
 from structattn.loading.trained_run import TrainedRun
-from structattn.runs.checkpoint import MODEL_NAME, Manifest, read_manifest
+from structattn.runs.checkpoint import MODEL_NAME, Manifest, read_manifest, update_of
 from structattn.runs.extensions import run_digest
 from structattn.runs.folder import RunFolder, existing_run
 from structattn.runs.selection import (
@@ -21,7 +21,7 @@ from structattn.runs.selection import (
     mean_weights,
     require_finite,
 )
-from structattn.runs.store import checkpoint_path, update_of
+from structattn.runs.store import checkpoint_path
 from structattn.settings.run import RunSettings
 from structattn.support.devices import Precision, default_device, require_precision
 from structattn.support.errors import CheckpointError, DataError, UsageError

@@ -196,11 +196,13 @@ def tensors_to_bytes(tensors: Mapping[str, Tensor]) -> bytes:
     return safetensors.torch.save(on_cpu)
 
 
+def update_of(path: Path) -> int:
+    """Return the update of a checkpoint from the name of its folder, UPDATE or .UPDATE.oldN."""
+    return int(path.name.strip(".").partition(".")[0])
+
+
 def read_manifest(folder: Path) -> Manifest:
     """Read the manifest of a checkpoint.
-
-    Args:
-        folder: of the checkpoint, called UPDATE or .UPDATE.oldN.
 
     Raises:
         DamagedCheckpointError: it is missing or invalid, or that of another update.
@@ -210,7 +212,7 @@ def read_manifest(folder: Path) -> Manifest:
         manifest: Manifest = _MANIFEST.validate_json(_bytes_of(path, MAX_MANIFEST_BYTES))
     except ValidationError as error:
         raise DamagedCheckpointError(f"{path}: {first_problem(error)}") from None
-    if int(folder.name.strip(".").partition(".")[0]) != manifest.update:
+    if update_of(folder) != manifest.update:
         raise DamagedCheckpointError(f"{path}: is for update {manifest.update}, not for that of its folder")
     return manifest
 

@@ -15,6 +15,7 @@ from structattn.runs.checkpoint import (
     read_checkpoint,
     read_manifest,
     read_state_file,
+    update_of,
     write_checkpoint,
 )
 from structattn.support.errors import DataError, StructattnError
@@ -150,11 +151,6 @@ def checkpoint_updates(folder: Path) -> list[int]:
     """Return the updates that have a checkpoint in a folder, in any order; the checkpoints are not verified."""
     paths = folder.iterdir() if folder.is_dir() else ()
     return list({update_of(path) for path in paths if _CHECKPOINT.fullmatch(path.name)})
-
-
-def update_of(path: Path) -> int:
-    """Return the update of a checkpoint from its path."""
-    return int(path.name.strip(".").partition(".")[0])
 
 
 def checkpoint_path(folder: Path, update: int) -> Path:

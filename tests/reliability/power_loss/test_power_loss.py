@@ -16,11 +16,11 @@ import pytest
 from structattn.cli.report_page import write_report
 from structattn.explorer.run_analysis import analyze
 from structattn.loading.evaluate import evaluate, is_scored
-from structattn.runs.checkpoint import read_checkpoint
+from structattn.runs.checkpoint import read_checkpoint, update_of
 from structattn.runs.folder import RunFolder
 from structattn.runs.metadata import TrainingSummary
 from structattn.runs.selection import checkpoints_of, mean_weights
-from structattn.runs.store import CheckpointStore, update_of, write_analysis
+from structattn.runs.store import CheckpointStore, write_analysis
 from structattn.settings.run import resolve_settings
 from structattn.settings.sweep import SweepSettings
 from structattn.support.errors import Interrupted
