@@ -77,3 +77,11 @@ class Ensemble:
         normalized = [with_log_normalizer(of_model) for of_model in logits]
         log_probs = torch.stack([of_model - log_normalizer[..., None] for of_model, log_normalizer in normalized])
         return log_probs.logsumexp(0) if self.average == "probabilities" else log_probs.mean(0)
+
+
+def together(models: Sequence[_Member], starts: Sequence[DecodingStart]) -> tuple[Stepper, DecodingStart]:
+    """Return what predicts as the models do together, with its start: an ensemble, or the only model."""
+    if len(models) == 1:
+        return models[0], starts[0]
+    ensemble = Ensemble(models)
+    return ensemble, ensemble.start(starts)

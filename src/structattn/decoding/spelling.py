@@ -8,8 +8,8 @@ from torch import Tensor
 
 from structattn.decoding.beam_presets import BeamSearch, LengthPenalty, length_penalized
 from structattn.decoding.beam_search import beam_search
-from structattn.decoding.ensemble import Ensemble
-from structattn.decoding.stepper import DecodingStart, Hypothesis, Stepper
+from structattn.decoding.ensemble import together
+from structattn.decoding.stepper import DecodingStart, Hypothesis
 from structattn.models import SpellingDecoder
 from structattn.support.shapes import Bool, Float, Int
 from structattn.support.special_tokens import BOS, EOS_CLASS, UNK_CLASS
@@ -60,11 +60,7 @@ def search_spellings(
         DecodingStart(model.initial_state(x), torch.full((len(x),), BOS, device=x.device))
         for model, x in zip(models, vectors, strict=True)
     ]
-    model: Stepper = models[0]
-    start = starts[0]
-    if len(models) > 1:
-        ensemble = Ensemble(models)
-        model, start = ensemble, ensemble.start(starts)
+    model, start = together(models, starts)
     return beam_search(model, start, MAX_CHARACTERS + 1, BeamSearch(beam_size), n_best, forbid=forbidden_characters)
 
 
