@@ -225,6 +225,19 @@ def test_recipes_that_pages_name_exist():
     assert set(named) <= recipes().keys()
 
 
+RENAMED = r"`(?:contrast|neighbours|parse|probe|record|schema|syntax)(?: [^`]*)?`"
+
+
+def test_pages_name_no_command_that_was_renamed():
+    named = {
+        f"{page.name}: {name}"
+        for page in PAGES
+        if page.name != "changelog.md"
+        for name in re.findall(RENAMED, page.read_text(encoding="utf-8"))
+    }
+    assert named == set()
+
+
 def settings_fields():
     result = CliRunner().invoke(app, ["list", "--schema", "run"])
     return set(re.findall(r'"(\w+)": \{', result.output))
