@@ -5,8 +5,9 @@ import copy
 import pytest
 
 from structattn.settings.base import suggestion
+from structattn.settings.evaluation import EvaluationSettings
 from structattn.settings.run import RunSettings, resolve_settings
-from structattn.support.errors import SettingsError
+from structattn.support.errors import SettingsError, UsageError
 
 TREE = {"task": "formal_language", "data": "prepared"}
 
@@ -78,3 +79,19 @@ def test_the_device_is_not_a_number_of_processes():
     message = error_of(TREE, "training.device=cuda")
     assert "did you mean" not in message
     assert "no such field; the device is a GPU if there is one, else the CPU; CUDA_VISIBLE_DEVICES= hides" in message
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (
+            {"beam_sizes": 2},
+            "evaluation.beam_sizes: no such field; did you mean beam_size? [expected one of beam_size,",
+        ),
+        ({"beam_size": 0}, "evaluation.beam_size: Input should be greater than or equal to 1, got 0"),
+    ],
+)
+def test_a_wrong_setting_of_evaluation_is_named_by_its_path(values, message):
+    with pytest.raises(UsageError) as caught:
+        EvaluationSettings().changed(values)
+    assert str(caught.value).startswith(message)

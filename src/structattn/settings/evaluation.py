@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from typing import Any, Literal, Self
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, ValidationError, model_validator
+from pydantic_core import ErrorDetails
 
-from structattn.settings.base import Positive, Seed, Settings, words_of
+from structattn.settings.base import Positive, Seed, Settings, hint_for_unknown, words_of
 from structattn.support.errors import UsageError
 
 BleuTokenizer = Literal["13a", "intl", "zh", "char", "ja-mecab", "ko-mecab", "none"]
@@ -85,11 +86,19 @@ class EvaluationSettings(Settings):
             own = {"length_penalty": None} if values.get("search", self.search) != self.search else {}
             return type(self).model_validate(self.model_dump() | own | dict(values))
         except ValidationError as error:
-            problems = ((".".join(map(str, each["loc"])), words_of(each)) for each in error.errors())
-            raise UsageError("; ".join(": ".join(filter(None, parts)) for parts in problems)) from None
+            raise UsageError("; ".join(map(_problem, error.errors()))) from None
 
     @model_validator(mode="after")
     def _check_length_penalty(self) -> Self:
         if self.length_penalty is not None and self.search == "dusell-chiang-2024":
             raise ValueError("length_penalty: the search dusell-chiang-2024 has a fixed length penalty; expected null")
         return self
+
+
+def _problem(error: ErrorDetails) -> str:
+    """Return what is wrong with a field, with its path in the settings of a run."""
+    path = ".".join(("evaluation", *map(str, error["loc"])))
+    if error["type"] == "extra_forbidden":
+        return f"{path}: {words_of(error)}{hint_for_unknown(EvaluationSettings, str(error['loc'][-1]), error['loc'])}"
+    given = "" if isinstance(error["input"], dict) else f", got {error['input']!r}"
+    return f"{path}: {words_of(error)}{given}"
