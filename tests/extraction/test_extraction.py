@@ -258,6 +258,22 @@ def test_command_of_an_untrained_model_says_that_no_automaton_agrees(run_dirs, t
         assert read_language_file(tmp_path / "grammar.cfg").language.alphabet
 
 
+def test_files_that_no_extraction_has_written_are_kept(run_dirs, tmp_path):
+    def extract_to(folder):
+        words = ["extract", str(run_dirs["superposition"]), "-o", str(folder), "--strings", "5", "--max-length", "3"]
+        return CliRunner().invoke(app, words)
+
+    own = tmp_path / "grammar.cfg"
+    own.write_text("S -> a S | a\n")
+    refused = extract_to(tmp_path)
+    assert refused.exit_code == 1
+    assert "grammar.cfg: is not of an earlier extraction" in refused.stderr
+    assert "is not a folder" in extract_to(own).stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["grammar.cfg"]
+    assert own.read_text() == "S -> a S | a\n"
+    assert [extract_to(tmp_path / "new").exit_code for _ in range(2)] == [0, 0]
+
+
 def test_a_run_without_one_stack_is_refused(run_dirs):
     with pytest.raises(UsageError, match="0 stacks; expected a nondeterministic"):
         stack_reader(open_run(run_dirs["none"]))

@@ -50,10 +50,11 @@ def extract(
         structattn extract demo/stack-transformer
         structattn extract demo/stack-transformer --json
     """
-    from structattn.extraction.files import extraction_to_json, write_extraction
+    from structattn.extraction.files import extraction_to_json, require_folder, write_extraction
     from structattn.extraction.pipeline import ExtractionSettings
     from structattn.extraction.pipeline import extract as extracted
 
+    require_folder(output)
     settings = ExtractionSettings(layer, strings, tau, max_length=max_length, seed=seed)
     opened = open_one_run(run)
     extraction = extracted(opened, settings)

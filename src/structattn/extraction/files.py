@@ -15,12 +15,31 @@ from structattn.extraction.pipeline import Extraction
 from structattn.loading.trained_run import TrainedRun
 from structattn.runs.store import write_analysis
 from structattn.settings.published import EXTRACTION
+from structattn.support.errors import StructattnError
 from structattn.support.files import create_folder, remove_file_unflushed, write_atomically
-from structattn.support.json_files import write_json
+from structattn.support.json_files import read_json, write_json
 from structattn.tasks.formal_languages.language_files.grammar_file import grammar_text
 
 KIND = EXTRACTION
 """Of the analysis in the run folder, which is also its name."""
+_NAMES = ("automaton.json", "grammar.cfg", "automaton.svg", "extract.html")
+
+
+def require_folder(folder: Path) -> None:
+    """Check that an extraction can be written to a folder: that it replaces nothing but an earlier extraction.
+
+    Raises:
+        StructattnError: it is no folder, or has files of these names that no extraction has written.
+    """
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise StructattnError(f"{folder}: is not a folder; expected a new one, or that of an earlier extraction")
+    if (folder / _NAMES[0]).exists():
+        read_json(folder / _NAMES[0], KIND)
+        return
+    if others := [name for name in _NAMES if (folder / name).exists()]:
+        raise StructattnError(f"{folder / others[0]}: is not of an earlier extraction; expected another folder")
 
 
 def write_extraction(run: TrainedRun, extraction: Extraction, folder: Path) -> list[Path]:
@@ -31,9 +50,13 @@ def write_extraction(run: TrainedRun, extraction: Extraction, folder: Path) -> l
 
     Returns:
         The files that were written, the page last.
+
+    Raises:
+        StructattnError: the folder has other files of these names.
     """
+    require_folder(folder)
     create_folder(folder)
-    paths = {name: folder / name for name in ("automaton.json", "grammar.cfg", "automaton.svg", "extract.html")}
+    paths = {name: folder / name for name in _NAMES}
     content = extraction_to_json(run, extraction)
     write_json(paths["automaton.json"], KIND, content)
     if extraction.minimal is None:
