@@ -23,6 +23,24 @@ def test_the_doctor_finds_what_breaks_the_contract(tmp_path, structattn):
     assert "4 of 11 checks fail" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("made", "check", "problem"),
+    [
+        ("y.double()", "steps in float32", "the whole sequence returns torch.float64; expected torch.float32"),
+        ("y[..., :3]", "steps", "the output of the whole sequence has shape (3, 7, 3); expected (3, 7, 6)"),
+    ],
+)
+def test_the_doctor_names_a_wrong_dtype_and_shape_of_the_whole_sequence(tmp_path, structattn, made, check, problem):
+    before = "return without_padding(self.projection(self.weights(x.shape[1]) @ without_padding(x, lengths)), lengths)"
+    broken = DECAY.read_text()
+    assert before in broken
+    broken = broken.replace(before, f"{before.replace('return', 'y =')}; return {made}")
+    (tmp_path / "wrong.py").write_text(broken.replace('"decay"]', '"wrong"]'))
+    done = structattn("doctor", tmp_path / "wrong.py", "--json")
+    assert done.exit_code == 1
+    assert problem in {each["problem"] for each in json.loads(done.stdout) if each["check"] == check}
+
+
 OF_OTHER_KINDS = """
 import numpy as np
 import torch

@@ -159,6 +159,8 @@ class Hyphenated(Settings):
         (Mechanism(Twice, layer=twice, optional_size="width"), "Twice has no field 'width', a size"),
         (Mechanism(Twice, cross_attention=Use(Softmax, twice)), "'twice': Softmax has another name; expected the same"),
         (Positions(Twice, added=twice), "Twice: has no field kind with its name"),
+        (Twice, "structattn.register got the class Twice; expected a Mechanism, Positions,"),
+        (nn.Linear(2, 2), "structattn.register got a Linear; expected a Mechanism, Positions,"),
     ],
 )  # fmt: skip
 def test_incomplete_entries_are_refused(entry, message):

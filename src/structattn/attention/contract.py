@@ -155,16 +155,18 @@ def require_same_steps(leaves: Sequence[Tensor], whole: Tensor, steps: Callable[
     """Check that outputs of steps are those of the whole sequence, and that so are the gradients of the leaves.
 
     Args:
-        leaves: the first are the inputs.
+        leaves: the first are the inputs, of which the first has the shape and dtype of the outputs.
         whole: the outputs.
         steps: computes them step by step.
 
     Raises:
-        BrokenContractError: a number differs by more than ``TOLERANCE``, or steps have another dtype.
+        BrokenContractError: a number differs by more than ``TOLERANCE``, or outputs have another shape or dtype.
     """
+    _require_shape("the output of the whole sequence", whole, leaves[0])
     tolerance, found = TOLERANCE[leaves[0].dtype], steps()
-    if found.dtype != leaves[0].dtype:
-        raise BrokenContractError(f"a step returns {found.dtype}; expected {leaves[0].dtype}")
+    for what, y in (("the whole sequence", whole), ("a step", found)):
+        if y.dtype != leaves[0].dtype:
+            raise BrokenContractError(f"{what} returns {y.dtype}; expected {leaves[0].dtype}")
     require_close("an output of a step", found, WHOLE, whole, tolerance)
     with torch.no_grad():
         require_close("an output of a step without gradients", steps(), WHOLE, whole, tolerance)

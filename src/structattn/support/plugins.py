@@ -119,10 +119,14 @@ def register(*entries: Entry) -> None:
             ``TaskKind`` (``structattn.tasks``).
 
     Raises:
-        UsageError: a name is taken, or an entry is incomplete.
+        UsageError: a name is taken, or an entry is incomplete or something else, such as a layer.
     """
     plugin = _plugin_of(sys._getframe(1).f_globals)
     for entry in entries:
+        if isinstance(entry, type) or not callable(getattr(entry, "register", None)):
+            kind = f"the class {entry.__name__}" if isinstance(entry, type) else f"a {type(entry).__name__}"
+            expected = "a Mechanism, Positions, FormalLanguage, Transduction or TaskKind"
+            raise UsageError(f"structattn.register got {kind}; expected {expected}")
         entry.register(plugin)
 
 
