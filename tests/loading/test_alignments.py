@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from typer.testing import CliRunner
 
 from structattn.cli.app import app
@@ -22,3 +23,12 @@ def test_a_line_for_each_translation(run_dir, tmp_path):
     assert {each["alignment"] for line in without.stdout.splitlines() for each in json.loads(line)["translations"]} == {
         None
     }
+
+
+@pytest.mark.parametrize("name", ["missing/links", "."])
+def test_a_file_that_cannot_be_written_is_refused_before_translating(run_dir, tmp_path, name):
+    arguments = ["translate", str(run_dir("translation")), "--alignments", str(tmp_path / name)]
+    result = CliRunner().invoke(app, arguments, input="eins zwei\n")
+    assert result.exit_code == 2
+    assert "expected a file in an existing folder" in result.stderr
+    assert result.stdout == ""

@@ -78,6 +78,8 @@ def translate(
     from structattn.tasks.translation.translators import make_translator
     from structattn.text.reading import Notices, read_lines
 
+    if alignments is not None and (alignments.is_dir() or not alignments.parent.is_dir()):
+        raise UsageError(f"--alignments {alignments}: expected a file in an existing folder")
     opened, changes = list(open_runs(runs)), overrides_of(runs)[1]
     how = opened[0].settings.evaluation
     if "beam_size" not in changes:
