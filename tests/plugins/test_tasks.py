@@ -44,6 +44,43 @@ def test_a_language_is_prepared_with_its_probabilities(tmp_path):
     assert (valid.log_probabilities == 0).all()  # of the only string of each length
 
 
+@pytest.mark.parametrize(
+    ("method", "change", "message"),
+    [
+        ("sample_each", lambda drawn: drawn[1:], "sample_each returns 4 strings for 5 lengths"),
+        (
+            "sample_each",
+            lambda drawn: [each[1:] for each in drawn],
+            r"returns \[.*\]; expected \d integers from 0 to 0",
+        ),
+        (
+            "sample_each",
+            lambda drawn: [each + 1 for each in drawn],
+            r"returns \[1, .*\]; expected \d integers from 0 to 0",
+        ),
+        ("sample_each", lambda drawn: [each + 0.5 for each in drawn], "expected . integers"),
+        ("log_probabilities", lambda log_p: 0.0, r"log_probabilities has shape \(\); expected \(5,\)"),
+        ("log_probabilities", lambda log_p: log_p - np.inf, "a string that was drawn has log-probability -inf"),
+        (
+            "log_probabilities",
+            lambda log_p: log_p + 0.1,
+            "expected finite ones, of the string at most that of its length",
+        ),
+        ("log_length_probability", lambda log_p: 1.0, "its length 1.0; expected finite ones"),
+    ],
+)
+def test_strings_and_probabilities_that_do_not_fit_the_language_are_refused(tmp_path, method, change, message):
+    class Wrong(Repeats):
+        pass
+
+    right = getattr(Repeats(), method)
+    setattr(Wrong, method, lambda self, *arguments: change(right(*arguments)))
+    structattn.register(FormalLanguage(Wrong(), "a, n times"))
+    with pytest.raises(UsageError, match=f"formal language 'repeats'.*{message}"):
+        prepare_formal_language(tmp_path / "data", "repeats", sizes=FormalLanguageSizes(5, 5, 1, (2, 4), (2, 6)))
+    assert not (tmp_path / "data").exists()
+
+
 def test_a_run_records_the_plugin_of_its_language(tmp_path, tree):
     structattn.register(FormalLanguage(Repeats(), "a, n times"))
     prepare_formal_language(tmp_path / "data", "repeats", sizes=FormalLanguageSizes(5, 5, 1, (2, 4), (2, 6)))

@@ -157,7 +157,7 @@ def _sample_splits(
         for split, count in counts.items()
     }
     each_length = np.repeat(lengths["test"], sizes.test_per_length)
-    return strings | {"test": language.sample_each(each_length, _generator(language, "test", seeds["test"]))}
+    return strings | {"test": _sample_each(language, each_length, _generator(language, "test", seeds["test"]))}
 
 
 def _sample_groups(
@@ -168,7 +168,24 @@ def _sample_groups(
         return []
     generator = _generator(language, split, seed)
     groups = generator.choice(lengths, size=-(-count // group_size))
-    return language.sample_each(np.repeat(groups, group_size)[:count], generator)
+    return _sample_each(language, np.repeat(groups, group_size)[:count], generator)
+
+
+def _sample_each(language: Language, lengths: IndexArray, generator: np.random.Generator) -> list[IndexArray]:
+    """Return a string of each length; a language of one's own may draw others.
+
+    Raises:
+        UsageError: it does, or symbols beyond its alphabet.
+    """
+    strings, last = list(map(np.asarray, language.sample_each(lengths, generator))), len(language.alphabet) - 1
+    where = f"formal language {language.name!r}: sample_each returns"
+    if len(strings) != len(lengths):
+        raise UsageError(f"{where} {len(strings)} strings for {len(lengths)} lengths")
+    for drawn, length in zip(strings, lengths.tolist(), strict=True):
+        has_shape, is_integer = drawn.shape == (length,), not length or drawn.dtype.kind in "iu"
+        if not (has_shape and is_integer and (not length or 0 <= drawn.min() <= drawn.max() <= last)):
+            raise UsageError(f"{where} {drawn.tolist()}; expected {length} integers from 0 to {last}")
+    return strings
 
 
 def _generator(language: Language, split: str, seed: int) -> np.random.Generator:
@@ -189,7 +206,23 @@ def _log_conditionals(language: Language, strings: Mapping[str, Sequence[IndexAr
         for split, drawn in strings.items():
             of_lengths = np.array([language.log_length_probability(len(string)) for string in drawn])
             try:
-                conditionals[split] = np.minimum(language.log_probabilities(drawn, advance) - of_lengths, 0.0)
+                log_p = language.log_probabilities(drawn, advance)
             except ValueError as error:
                 raise UsageError(f"{language.name}: {error}; expected shorter strings") from None
+            _require_probabilities(language, log_p, of_lengths)
+            conditionals[split] = np.minimum(log_p - of_lengths, 0.0)
     return conditionals
+
+
+def _require_probabilities(language: Language, log_p: FloatArray, of_lengths: FloatArray) -> None:
+    """Check that strings that were drawn have probabilities, at most those of their lengths; up to rounding."""
+    where = f"formal language {language.name!r}:"
+    if np.shape(log_p) != of_lengths.shape:
+        raise UsageError(f"{where} log_probabilities has shape {np.shape(log_p)}; expected {of_lengths.shape}")
+    possible = np.isfinite(log_p) & (log_p <= of_lengths + 1e-6) & (of_lengths <= 1e-6)
+    if not possible.all():
+        first = np.argmin(possible)
+        raise UsageError(
+            f"{where} a string that was drawn has log-probability {log_p[first]}, its length {of_lengths[first]}; "
+            "expected finite ones, of the string at most that of its length, which is at most 0"
+        )
