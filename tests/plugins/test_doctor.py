@@ -139,3 +139,14 @@ def test_the_doctor_says_that_a_task_needs_other_data(plugin, structattn):
     result = structattn("doctor", plugin(text))
     assert result.exit_code == 2
     assert "task 'pairs': cannot be checked on strings of the Dyck language: " in result.stderr
+
+
+def test_an_error_in_the_code_of_a_plugin_names_the_doctor(plugin, structattn, tmp_path):
+    path = plugin(
+        "from structattn.tasks import Transduction\n"
+        "def draw(length, count, generator): return 1 / 0\n"
+        'structattn.register(Transduction("own", "", ("a",), ("a",), draw, "regular"))\n'
+    )
+    error = structattn("prepare", "transduction", "own", "-o", tmp_path / "data", "--plugin", path).exception
+    assert isinstance(error, ZeroDivisionError)
+    assert error.__notes__ == [f"`structattn doctor {path}` checks what is registered there."]

@@ -1,6 +1,7 @@
 """The commands of the program ``structattn``, and its messages about errors."""
 
 import logging
+import shlex
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -30,6 +31,7 @@ from structattn.cli.translate import translate
 from structattn.support import __version__
 from structattn.support.environment import escape_control_characters, is_out_of_memory, out_of_memory_message
 from structattn.support.errors import DISK_FULL, ReportedError, StructattnError
+from structattn.support.plugins import loaded_plugins
 
 
 class _StderrHandler(logging.Handler):
@@ -64,6 +66,12 @@ def _failure(error: BaseException) -> SystemExit | None:
     if isinstance(error, OSError):
         return _fail(_describe(error), StructattnError.exit_code)
     return None
+
+
+def _note_plugins(error: BaseException) -> None:
+    """Add to the traceback of an error, which may be that of a plugin, how plugins are checked."""
+    if loaded := [str(plugin.path or plugin.name) for plugin in loaded_plugins()]:
+        error.add_note(f"`structattn doctor {shlex.join(loaded)}` checks what is registered there.")
 
 
 _COMMANDS = {  # in the order of a workflow; None: a group of commands
@@ -105,6 +113,7 @@ class Commands(TyperGroup):
         except BaseException as error:  # panics of libraries in Rust are no Exception
             failure = _failure(error)
             if failure is None:
+                _note_plugins(error)
                 raise
             raise failure from None
 
