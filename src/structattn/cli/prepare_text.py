@@ -84,8 +84,7 @@ def text(
     from structattn.tasks.language_modeling.prepare import prepare_language_modeling
     from structattn.tasks.language_modeling.settings import TextSettings
 
-    if level in ("word", "character", "byte") and vocabulary_size is not None:
-        raise UsageError(f"--vocabulary-size applies to subwords, not to --level {level}; see --max-symbols")
+    _require_subwords(level, vocabulary_size, "--max-symbols")
     settings = TextSettings(
         level if tokenizer is None else "pretrained",
         mode,
@@ -161,6 +160,7 @@ def parallel(
     from structattn.tasks.translation.tokenizer_training import TokenizerSettings
     from structattn.text.lines import Normalization
 
+    _require_subwords(level, vocabulary_size, "--vocabulary-threshold")
     given = {"train": (train, train_tsv), "valid": (valid, valid_tsv), "test": (test, test_tsv)}
     splits = {name: files for name, (two, tsv) in given.items() if (files := _files(name, two, tsv))}
     prepare_parallel(
@@ -173,6 +173,11 @@ def parallel(
         workers=workers or available_cores(),
     )
     print_summary(output)
+
+
+def _require_subwords(level: str, vocabulary_size: int | None, alternative: str) -> None:
+    if level in ("word", "character", "byte") and vocabulary_size is not None:
+        raise UsageError(f"--vocabulary-size applies to subwords, not to --level {level}; see {alternative}")
 
 
 def _files(name: str, files: tuple[Path, Path] | None, tsv: Path | None) -> tuple[Path, ...]:
