@@ -103,7 +103,8 @@ def _print_run(inspection: "Inspection") -> None:
 def _summary(inspection: "Inspection") -> dict[str, str]:
     ended = "not ended"
     if inspection.ended:
-        ended = f"{inspection.ended}, after {inspection.update:,} updates and {inspection.epoch} epochs"
+        epochs = "1 epoch" if inspection.epoch == 1 else f"{inspection.epoch} epochs"
+        ended = f"{inspection.ended}, after {inspection.update:,} updates and {epochs}"
     elif inspection.checkpoints:
         ended += f"; its newest checkpoint is that of update {inspection.update:,}"
     return {

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final, Literal
 
+from structattn.settings.base import did_you_mean
 from structattn.support.errors import UsageError
 from structattn.tasks.formal_languages.language_files.language_file import LanguageFile, find_language_file
 from structattn.tasks.formal_languages.registry import FORMAL_LANGUAGES, formal_language
@@ -57,8 +58,9 @@ def recognition_language(name: str, protocol: Protocol = "hard") -> RecognitionL
     if name in FLARE_LANGUAGES:
         return FLARE_LANGUAGES[name]
     if name not in FORMAL_LANGUAGES:
-        known = ", ".join(recognition_descriptions())
-        raise UsageError(f"language {name!r} is unknown; expected a file .cfg, .fsa or .regex, or one of {known}")
+        known = recognition_descriptions()
+        expected = f"expected a file .cfg, .fsa or .regex, or one of {', '.join(known)}"
+        raise UsageError(f"language {name!r} is unknown; {expected}{did_you_mean(name, known)}")
     return AdaptedLanguage(formal_language(name), *_FORMS.get(name, ()))
 
 
