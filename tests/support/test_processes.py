@@ -135,6 +135,28 @@ def is_alive(number):
     return True
 
 
+def test_ctrl_c_while_the_server_imports_modules_shows_no_traceback(tmp_path):
+    (tmp_path / "slow.py").write_text("import pathlib, time\npathlib.Path('began').touch()\ntime.sleep(60)\n")
+    script = (
+        "import signal, sys\nfrom structattn.support.processes import start_server\n"
+        "signal.signal(signal.SIGINT, lambda *_: None)\nstart_server('slow')\nsys.stdin.read()\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", script],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        start_new_session=True,
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    while not (tmp_path / "began").exists():
+        assert process.poll() is None
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)
+    _, shown = process.communicate(timeout=60)
+    assert shown == b""
+
+
 def test_no_workers_are_refused():
     with pytest.raises(UsageError, match="workers is 0"):
         WorkerPool(0)

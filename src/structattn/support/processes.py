@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import shutil
 import signal
+import sys
 import tempfile
 import threading
 from collections import deque
@@ -18,6 +19,7 @@ from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerContext, SpawnContext
 from multiprocessing.util import get_temp_dir
 from pathlib import Path, PurePosixPath
+from types import TracebackType
 from typing import Any, Final, NamedTuple, TypeVar
 
 from structattn.support.errors import UsageError
@@ -111,7 +113,14 @@ def _remove_with_server(folder: str, server: int, client: int) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def _hide_interruption(kind: type[BaseException], error: BaseException, where: TracebackType | None) -> None:
+    """Show no traceback of Ctrl-C, which its client reports, while the server imports modules."""
+    if not issubclass(kind, KeyboardInterrupt):
+        sys.__excepthook__(kind, error, where)
+
+
 if _FOLDER in os.environ:
+    sys.excepthook = _hide_interruption
     atexit.register(_remove_with_server, os.environ.pop(_FOLDER), os.getpid(), os.getppid())
 
 
