@@ -28,10 +28,14 @@ def run(*command: str, **variables: str) -> str:
     return result.stdout
 
 
-@pytest.mark.parametrize("operator", OPERATORS)
-@pytest.mark.parametrize("selection", ["not slow", pytest.param("slow", marks=pytest.mark.slow)])
-def test_interpreted_kernels_equal_the_definition(selection, operator):
-    tests = [str(path) for path in sorted((HERE.parent / operator).glob("test_*gpu*.py"))]
+@pytest.mark.parametrize(
+    ("selection", "operators"),
+    [("not slow", OPERATORS), *(pytest.param("slow", [name], marks=pytest.mark.slow, id=name) for name in OPERATORS)],
+)
+def test_interpreted_kernels_equal_the_definition(selection, operators):
+    folders = [HERE.parent / operator for operator in operators]
+    assert all(any(folder.glob("test_*gpu*.py")) for folder in folders)
+    tests = [str(path) for folder in folders for path in sorted(folder.glob("test_*gpu*.py"))]
     root, selected = str(HERE.parents[2]), f"not gpu and {selection}"
     output = run(
         *("-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", selected, "--rootdir", root, *tests),
