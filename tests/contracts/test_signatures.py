@@ -16,7 +16,7 @@ WITH_SHAPES_OF_THEIR_OWN = "not gradients and not causal and not batches and not
 
 def test_signatures_tell_the_truth():
     paths = [path for name in ("contracts", "attention", "models") for path in (TESTS / name).rglob("test_*.py")]
-    marked = [str(path) for path in paths if "@pytest.mark.shapes" in path.read_text(encoding="utf-8")]
+    marked = [str(path) for path in paths if "pytest.mark.shapes" in path.read_text(encoding="utf-8")]
     options = ("-q", "-p", "no:cacheprovider", HOOK, "-m", "shapes", "-k", WITH_SHAPES_OF_THEIR_OWN)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
     result = subprocess.run(

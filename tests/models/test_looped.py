@@ -40,7 +40,10 @@ def texts(batch=3, time=9):
     return torch.cat([torch.full((batch, 1), BOS), tokens], 1)
 
 
-@pytest.fixture(params=VARIANTS.values(), ids=VARIANTS.keys())
+SHAPES = dict.fromkeys(("between", "stacks"), pytest.mark.shapes)  # a number of loops, and one for each position
+
+
+@pytest.fixture(params=[pytest.param(model, id=name, marks=SHAPES.get(name, ())) for name, model in VARIANTS.items()])
 def model(request):
     return built(**request.param)
 
@@ -73,7 +76,6 @@ def test_each_position_is_repeated_for_the_length_of_its_prefix(injected):
     torch.testing.assert_close(model.layers(embedded), model.layers.coda.final(torch.stack(expected, 1)))
 
 
-@pytest.mark.shapes
 def test_steps_equal_the_whole(model):
     tokens = texts()
     whole, state, steps = model(tokens), model.initial_state(3), []
