@@ -11,10 +11,13 @@ from structattn.settings.run import resolve_settings
 
 SIZES = {"d_model": 8, "d_ff": 8, "num_heads": 2}
 MIXED = "softmax.hard.superposition-3.nondeterministic-1-2-3.gaussian.delta_product-1.softmax+stack_pointer"
-POSITIONS = ["none", "sinusoidal", "learned", "relative", "rotary", "alibi"]
+TAKE_POSITIONS = "softmax.hard.gaussian"
+POSITIONS = dict.fromkeys(("none", "sinusoidal", "learned", "rotary", "alibi"), TAKE_POSITIONS) | {"relative": MIXED}
 MODELS = {
-    **{f"transformer, {each}": {"kind": "transformer", "layers": MIXED, "positions": each} for each in POSITIONS},
-    **{f"masked, {each}": {"kind": "masked", "layers": MIXED, "positions": each} for each in POSITIONS},
+    f"{kind}, {positions}": {"kind": kind, "layers": layers, "positions": positions}
+    for kind in ("transformer", "masked")
+    for positions, layers in POSITIONS.items()
+} | {
     "looped": {"kind": "transformer", "layers": "2.superposition-3", "loops": "log"},
     "two streams": {"kind": "two_stream", "num_layers": 1, "positions": "alibi"},
     "translator": {
