@@ -12,8 +12,8 @@ import socket
 import sys
 from pathlib import Path
 
-# Commands run as a reader's do, but for three things: trainings end after two updates, sampled data are few, and
-# figures are not rendered, which tests/report does.
+# Commands run as a reader's do, but for three things: trainings are of small models and end after two updates, sampled
+# data are few, and figures are not rendered, which tests/report does.
 SMALL = {
     "formal-language": ["--train", "50", "--valid", "9", "--test-per-length", "1"],
     "transduction": [
@@ -35,6 +35,7 @@ SMALL = {
     ],
     "transformation": ["--train", "200", "--valid", "3", "--test", "3", "--gen", "3"],
 }
+SMALL_MODELS = {name: ["model.d_model=32", "model.d_ff=32"] for name in ("text", "translation", "hybrid_translation")}
 PROGRAM = """#!{python} -SE
 import json, os, socket, sys
 
@@ -49,7 +50,7 @@ with socket.socket(socket.AF_UNIX) as server:
 def made_smaller(arguments):
     """Return the arguments of a command at a size that takes a second."""
     if arguments[0] == "train" and "--resume" not in arguments:
-        return [*arguments, "training.max_updates=2"]
+        return [*arguments, "training.max_updates=2", *SMALL_MODELS.get(arguments[1], [])]
     if arguments[0] == "prepare" and arguments[1] in SMALL:
         return [*arguments, *SMALL[arguments[1]]]
     return arguments

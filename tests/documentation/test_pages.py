@@ -33,9 +33,9 @@ SMALLER = {
     "python.md": {"training.max_updates=200": "training.max_updates=2"},
     "extraction.md": {
         "max_updates: 1500": "max_updates: 2",
-        "extract runs/either -o extracted": "extract runs/either -o extracted --strings 60 --max-length 6",
+        "extract runs/either -o extracted": "extract runs/either -o extracted --strings 10 --max-length 6",
         "import Recognizer": "import ExtractionSettings, Recognizer",
-        'load("runs/either"))': 'load("runs/either"), ExtractionSettings(strings=60, max_length=6))',
+        'load("runs/either"))': 'load("runs/either"), ExtractionSettings(strings=10, max_length=6))',
         "prepare formal-language extracted/grammar.cfg": "prepare formal-language either.cfg",
     },
     "suites.md": {"training.max_updates=2000": "training.max_updates=2"},
