@@ -81,16 +81,20 @@ SPILLS = {"step_gradients": 120, "product": 8, "map_adjoint": 64}
 SLACK = 8  # another release of the compiler may take a few registers more
 
 
-def compiled(tmp_path, *arguments):
-    """Return operator, kernel, matrix instructions, registers and bytes of stack of each set of constants."""
-    output = run("-W", "error", str(HERE / "compile_ahead.py"), *arguments, TRITON_CACHE_DIR=str(tmp_path))
+def compiled(*arguments):
+    """Return operator, kernel, matrix instructions, registers and bytes of stack of each set of constants.
+
+    Triton keeps what it compiled, and compiles a kernel again once its source, its constants or Triton itself changed.
+    """
+    kept = HERE.parents[2] / "build" / "triton"
+    output = run("-W", "error", str(HERE / "compile_ahead.py"), *arguments, TRITON_CACHE_DIR=str(kept))
     figures = r"(\S+) (\S+) .* (\d+) matrix instructions (\d+) registers (\d+) bytes of stack"
     return [(m[1], m[2], int(m[3]), int(m[4]), int(m[5])) for m in re.finditer(figures, output)]
 
 
 @pytest.mark.parametrize("sizes", ["one", pytest.param("all", marks=pytest.mark.slow)])
-def test_kernels_compile_for_a_gpu(tmp_path, sizes):
-    kernels = compiled(tmp_path, "90", sizes)
+def test_kernels_compile_for_a_gpu(sizes):
+    kernels = compiled("90", sizes)
     assert {x[:2] for x in kernels} == {(operator, name) for operator, names in REGISTERS.items() for name in names}
     for operator, name, matrix, registers, stack in kernels:
         assert stack == 0, "registers are spilled"
@@ -99,7 +103,7 @@ def test_kernels_compile_for_a_gpu(tmp_path, sizes):
 
 
 @pytest.mark.slow
-def test_kernels_compile_for_an_older_gpu(tmp_path):
-    for _, name, matrix, _, stack in compiled(tmp_path, "80", "all"):
+def test_kernels_compile_for_an_older_gpu():
+    for _, name, matrix, _, stack in compiled("80", "all"):
         assert stack <= SPILLS.get(name, 0), f"{name}: {stack} bytes are spilled"
         assert (matrix > 0) == (name in ON_MATRIX_UNITS), name
