@@ -2,6 +2,7 @@
 
 import atexit
 import contextlib
+import copy
 import functools
 import gc
 import importlib
@@ -22,6 +23,7 @@ import torch
 from hypothesis import HealthCheck
 
 from structattn.loading.trained_run import TrainedRun
+from structattn.settings import yaml
 from structattn.settings.run import resolve_settings
 from structattn.tasks.model import build_model_for
 from structattn.tasks.translation.prepare import prepare_parallel
@@ -52,12 +54,13 @@ if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
 
 @pytest.fixture(scope="session", autouse=True)
 def _without_what_no_test_needs():
-    """Files are not flushed, devices that are missing not seeded, and models of one architecture checked once.
+    """Files are not flushed, missing devices not seeded; one architecture is checked once, one text parsed once.
 
     Tests of these replace them in turn. Of the time of a small training they would be more than half.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", _flush_unless_stored)
+        patch.setattr(yaml, "parse_yaml", _parsed_once(yaml.parse_yaml))
         with contextlib.suppress(ModuleNotFoundError):  # tests/fast tests what holds without it
             fast = importlib.import_module("structattn.fast.accelerate")
             patch.setattr(fast, "disagreement", _checked_once(fast.disagreement))
@@ -106,6 +109,12 @@ def _flush_unless_stored(descriptor, flush=os.fsync):
     number = descriptor if isinstance(descriptor, int) else descriptor.fileno()
     if not (stat.S_ISREG(mode := os.fstat(number).st_mode) or stat.S_ISDIR(mode)):
         flush(descriptor)
+
+
+def _parsed_once(parse):
+    """Settings of one run are read again and again."""
+    parsed = functools.lru_cache(maxsize=64)(parse)
+    return lambda text: copy.deepcopy(parsed(text))
 
 
 def _checked_once(disagreement):
