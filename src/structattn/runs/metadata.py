@@ -1,5 +1,6 @@
 """The run card: settings digest, data, software versions and hardware of a run; and its summary."""
 
+import functools
 import platform
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -151,6 +152,7 @@ def hardware(device: torch.device) -> dict[str, Any]:
     }
 
 
+@functools.cache
 def _installed(name: str) -> str | None:
     try:
         return version(name)
