@@ -165,6 +165,28 @@ def test_a_folder_that_is_not_a_run_is_reported(tmp_path, command):
     assert "nowhere is not a run folder" in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "name", "reason"),
+    [
+        (["report", "nowhere"], "file", "expected a new folder, or one with an earlier report"),
+        (["report", "nowhere"], "file/report", "file: Not a directory"),
+        (["report", "nowhere", "--recipe", "context_free/small"], "folder", "Is a directory"),
+        (["explore", "nowhere"], "folder", "expected a new file, or an earlier page of the explorer; found a folder"),
+        (["explore", "nowhere"], "file/page.html", "file: Not a directory"),
+        (["explore", "nowhere", "--save"], "folder", "Is a directory"),
+        (["demo"], "file", "Not a directory"),
+    ],
+)
+def test_an_output_that_cannot_be_written_is_refused_first(monkeypatch, tmp_path, words, name, reason):
+    monkeypatch.setattr("structattn.cli.demo.require_modules", lambda *_: pytest.fail("the demo begins"))
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("mine")
+    result = run(*words, *([] if "--save" in words else ["-o"]), tmp_path / name)
+    assert result.exit_code == 1
+    assert reason in result.stderr
+    assert (tmp_path / "file").read_text() == "mine"
+
+
 def test_a_terminated_preparation_leaves_nothing_behind(tmp_path):
     options = ["prepare", "parallel", "--train-tsv", "-", "--hold-out", "0.1", "--output", str(tmp_path / "data")]
     with subprocess.Popen(

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from structattn.cli.output import print_line
+from structattn.support.files import check_writable_folder
 from structattn.support.imports import require_modules
 from structattn.support.reading import MAX_INTEGER
 
@@ -54,6 +55,7 @@ def demo(
         structattn demo
         structattn demo -o demo-2 --seed 2
     """
+    check_writable_folder(output)
     require_modules("plot", "matplotlib")
     from structattn.cli.report_page import write_report
     from structattn.cli.scores_table import print_scores

@@ -18,6 +18,7 @@ from structattn.cli.options import (
 )
 from structattn.cli.output import print_line
 from structattn.support.errors import UsageError
+from structattn.support.files import check_writable_file, create_folder
 
 if TYPE_CHECKING:
     from structattn.loading.trained_run import TrainedRun
@@ -83,12 +84,6 @@ def explore(
         structattn explore runs/stack runs/plain --text "The dogs that it saw ran"
         structattn explore runs/stack --text "([](()))" --save brackets.json
     """
-    from structattn.explorer.page import write_explorer
-    from structattn.explorer.recording import record
-    from structattn.explorer.recording_archive import write_archive
-    from structattn.explorer.recording_files import read_recording_json, recording_to_json, write_recording
-    from structattn.support.files import create_folder
-
     paths, overrides = split_overrides(sources)
     runs = [path for path in paths if not path.is_file()]
     if not 1 <= len(paths) <= 2:
@@ -105,12 +100,19 @@ def explore(
         _serve(open_one_run(sources), _first(text, target, example, split), port, depths)
         return
     overrides_of(sources)  # refused before anything is opened
+    from structattn.explorer.page import require_page, write_explorer
+
+    written = save or output or Path("explorer.html")
+    (require_page if save is None else check_writable_file)(written)
+    from structattn.explorer.recording import record
+    from structattn.explorer.recording_archive import write_archive
+    from structattn.explorer.recording_files import read_recording_json, recording_to_json, write_recording
+
     opened = [run for path in runs for run in open_runs([str(path), *overrides])]
     how: dict[str, Any] = {"targets": target, "split": split, "depths": depths, "beam": beam}
     if opened:
         how |= _chosen(opened[0], text, example, split)
     recorded = {run.run_dir: record(run, **how) for run in opened}
-    written = save or output or Path("explorer.html")
     create_folder(written.parent)
     if save is not None:
         write = write_archive if save.suffix == ".npz" else write_recording

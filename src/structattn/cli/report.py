@@ -8,6 +8,7 @@ import typer
 
 from structattn.cli.output import print_json, print_line
 from structattn.support.errors import UsageError
+from structattn.support.files import check_writable_file
 from structattn.support.imports import require_modules
 
 
@@ -42,6 +43,9 @@ def report(
         raise UsageError("--json needs --recipe; a report is an HTML page")
     if output is None:
         raise UsageError("--output is missing; expected the folder of the report")
+    from structattn.report.page import require_report_folder
+
+    require_report_folder(output)
     require_modules("plot", "matplotlib")
     from structattn.cli.report_page import write_report
     from structattn.sweeps.report import write_sweep_page
@@ -64,6 +68,8 @@ def _report_recipe(
 
     if len(folders) != 1:
         raise UsageError(f"--recipe expects one folder, that of the sweep; got {len(folders)}")
+    if output is not None:
+        check_writable_file(output)
     sweep = load_sweep(recipe)
     results = read_sweep_results(sweep, folders[0], trial_results)
     if output is not None:

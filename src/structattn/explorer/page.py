@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from structattn.report.page import tag
 from structattn.support.errors import StructattnError, UsageError
-from structattn.support.files import write_atomically
+from structattn.support.files import check_writable_file, write_atomically
 from structattn.support.reading import open_regular
 
 SIGNATURE: Final = "<!-- structattn explorer -->"
@@ -117,15 +117,25 @@ def write_explorer(path: Path, recordings: Sequence[Json]) -> None:
         StructattnError: an array is not base64, or the path has something other than such a page.
         OSError: the file cannot be written.
     """
-    _require_page(path)
+    require_page(path)
     write_atomically(path, explorer_page(recordings))
 
 
-def _require_page(path: Path) -> None:
-    if not path.exists():
-        return
-    if path.is_file():
-        with open_regular(path) as file:
-            if SIGNATURE.encode() in file.read(200):
-                return
-    raise StructattnError(f"{path}: expected a new file, or an earlier page of the explorer; found another file")
+def require_page(path: Path) -> None:
+    """Check that a page can be written to a path: that it is new, or has an earlier page.
+
+    Raises:
+        StructattnError: it has something else.
+        OSError: it cannot be created.
+    """
+    if path.exists() and not _is_page(path):
+        found = "a folder" if path.is_dir() else "another file"
+        raise StructattnError(f"{path}: expected a new file, or an earlier page of the explorer; found {found}")
+    check_writable_file(path)
+
+
+def _is_page(path: Path) -> bool:
+    if not path.is_file():
+        return False
+    with open_regular(path) as file:
+        return SIGNATURE.encode() in file.read(200)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from structattn.support.errors import StructattnError
-from structattn.support.files import create_folder, create_folder_unflushed, write_atomically
+from structattn.support.files import check_writable_folder, create_folder, create_folder_unflushed, write_atomically
 from structattn.support.reading import read_bytes
 
 
@@ -161,8 +161,8 @@ def create_report_folder(output: Path) -> Path:
     Raises:
         StructattnError: it has other files.
     """
+    require_report_folder(output)
     page, figures = output / "index.html", output / "figures"
-    _require_report_folder(output, page)
     create_folder(output)
     if not page.is_file():
         unfinished = f"This report, {SIGNATURE}, is not complete: its command was interrupted. Give it again."
@@ -171,7 +171,14 @@ def create_report_folder(output: Path) -> Path:
     return figures
 
 
-def _require_report_folder(output: Path, page: Path) -> None:
+def require_report_folder(output: Path) -> None:
+    """Check that a report can be written to a folder: that it is new or empty, or has an earlier report.
+
+    Raises:
+        StructattnError: it has other files.
+        OSError: it cannot be created.
+    """
+    page = output / "index.html"
     if page.is_file() and SIGNATURE.encode() in read_bytes(page):
         return
     names = sorted(entry.name for entry in output.iterdir()) if output.is_dir() else []
@@ -180,3 +187,4 @@ def _require_report_folder(output: Path, page: Path) -> None:
         raise StructattnError(
             f"{output}: expected a new folder, or one with an earlier report; found {(others or ['a file'])[0]!r}"
         )
+    check_writable_folder(output)

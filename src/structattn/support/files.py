@@ -4,6 +4,7 @@ The data of a file are safe once the file is flushed, its name once its folder i
 any order: a rename may survive without the data of the file.
 """
 
+import errno
 import hashlib
 import os
 import shutil
@@ -53,6 +54,31 @@ def create_folder(path: Path) -> None:
     """
     path.mkdir(parents=True, exist_ok=True)
     flush_names(path)
+
+
+def check_writable_folder(path: Path) -> None:
+    """Check that a folder exists or can be created, and files in it; nothing is created.
+
+    Raises:
+        OSError: it cannot; the error names the path that stands in the way.
+    """
+    existing = next(each for each in (path, *path.absolute().parents) if each.exists())
+    if not existing.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(existing))
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(existing))
+
+
+def check_writable_file(path: Path) -> None:
+    """Check that `write_atomically` can write a file, whose folder may be missing; nothing is created.
+
+    Raises:
+        OSError: it cannot; the error names the path that stands in the way.
+    """
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if path.is_file() or not path.exists():  # devices and pipes are written to
+        check_writable_folder(path.resolve().parent)
 
 
 def flush_names(path: Path) -> None:
