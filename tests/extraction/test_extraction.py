@@ -277,8 +277,10 @@ def test_files_that_no_extraction_has_written_are_kept(run_dirs, tmp_path):
 def test_a_run_without_one_stack_is_refused(run_dirs):
     with pytest.raises(UsageError, match="0 stacks; expected a nondeterministic"):
         stack_reader(open_run(run_dirs["none"]))
-    with pytest.raises(UsageError, match="2 stacks; expected one of the layers 0, 1"):
+    with pytest.raises(UsageError, match="2 stacks; expected one of the layers with stacks: 0, 1"):
         stack_reader(open_run(run_dirs["two"]))
+    with pytest.raises(UsageError, match="0 stacks in layer 9; expected one of the layers with stacks: 1"):
+        stack_reader(open_run(run_dirs["nondeterministic"]), 9)
     assert isinstance(stack_reader(open_run(run_dirs["two"]), 1), SuperpositionReader)
 
 

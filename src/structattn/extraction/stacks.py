@@ -179,16 +179,19 @@ def stack_reader(run: TrainedRun, layer: int | None = None) -> StackReader:
     """
     if not isinstance(run.model, LanguageModel):
         raise UsageError(f"{run.run_dir}: is of task {run.settings.task!r}; expected a transformer language model")
-    found = [
+    stacks = [
         (index, module)
         for index, block in enumerate(run.model.layers.blocks)
         for module in block.modules()
-        if isinstance(module, NondeterministicStackAttention | SuperpositionStackAttention) and layer in (None, index)
+        if isinstance(module, NondeterministicStackAttention | SuperpositionStackAttention)
     ]
+    found = [each for each in stacks if layer in (None, each[0])]
     if len(found) != 1:
         where = "" if layer is None else f" in layer {layer}"
-        layers = ", ".join(str(index) for index, _ in found)
-        expected = f"one of the layers {layers}" if layers else "a nondeterministic or a superposition stack"
+        layers = ", ".join(str(index) for index, _ in stacks)
+        expected = (
+            f"one of the layers with stacks: {layers}" if layers else "a nondeterministic or a superposition stack"
+        )
         raise UsageError(f"{run.run_dir}: {len(found)} stacks{where}; expected {expected}")
     ((_, module),) = found
     if isinstance(module, NondeterministicStackAttention):
