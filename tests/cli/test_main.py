@@ -171,9 +171,9 @@ def test_a_folder_that_is_not_a_run_is_reported(tmp_path, command):
         (["report", "nowhere"], "file", "expected a new folder, or one with an earlier report"),
         (["report", "nowhere"], "file/report", "file: Not a directory"),
         (["report", "nowhere", "--recipe", "context_free/small"], "folder", "Is a directory"),
-        (["explore", "nowhere"], "folder", "expected a new file, or an earlier page of the explorer; found a folder"),
-        (["explore", "nowhere"], "file/page.html", "file: Not a directory"),
-        (["explore", "nowhere", "--save"], "folder", "Is a directory"),
+        (["explore", "."], "folder", "expected a new file, or an earlier page of the explorer; found a folder"),
+        (["explore", "."], "file/page.html", "file: Not a directory"),
+        (["explore", ".", "--save"], "folder", "Is a directory"),
         (["demo"], "file", "Not a directory"),
     ],
 )

@@ -94,5 +94,6 @@ def test_what_cannot_be_explored_is_refused(recorded, tmp_path):
     other.write_text("mine")
     assert "--beam and settings are for run folders" in run(file, "--text", "a").output
     assert "3 runs or files; expected 1 or 2" in run(file, file, file).output
+    assert "none.json does not exist; expected a run folder, or a file" in run(tmp_path / "none.json").output
     assert "other.html: expected a new file, or an earlier page" in run(file, "-o", other).output
     assert other.read_text() == "mine"

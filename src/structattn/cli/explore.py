@@ -17,7 +17,7 @@ from structattn.cli.options import (
     standard_input_lines,
 )
 from structattn.cli.output import print_line
-from structattn.support.errors import UsageError
+from structattn.support.errors import StructattnError, UsageError
 from structattn.support.files import check_writable_file, create_folder
 
 if TYPE_CHECKING:
@@ -88,6 +88,8 @@ def explore(
     runs = [path for path in paths if not path.is_file()]
     if not 1 <= len(paths) <= 2:
         raise UsageError(f"{len(paths)} runs or files; expected 1 or 2")
+    if missing := [path for path in paths if not path.exists()]:
+        raise StructattnError(f"{missing[0]} does not exist; expected a run folder, or a file that --save wrote")
     if not runs and (example or text or target or beam or overrides):
         raise UsageError(
             "--example, --text, --target, --beam and settings are for run folders; a file holds its own examples"
