@@ -239,6 +239,9 @@ def test_another_folder_is_rejected(tmp_path):
         open_prepared(tmp_path)
     with pytest.raises(DataError, match=r"none: no such folder; expected one that `structattn prepare` has written"):
         open_prepared(tmp_path / "none")
+    (tmp_path / "file").touch()
+    with pytest.raises(DataError, match=r"file: is a file; expected a folder that `structattn prepare` has written"):
+        open_prepared(tmp_path / "file")
 
 
 def with_source(tmp_path):

@@ -94,10 +94,12 @@ def read_header(folder: Path) -> tuple[Header, str]:
     path = folder / HEADER_NAME
     try:
         content = read_bytes(path)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         reason = f"not a prepared folder: it has no {HEADER_NAME}"
         if not folder.exists():
             reason = "no such folder; expected one that `structattn prepare` has written"
+        elif not folder.is_dir():
+            reason = "is a file; expected a folder that `structattn prepare` has written"
         raise DataError(folder, reason) from None
     except OSError as error:
         raise DataError(path, f"cannot be read: {error.strerror or error}") from None
