@@ -105,6 +105,8 @@ def test_positions_are_a_name_or_a_mapping(given, meant):
         ("model.layers=2.superposition.2", "'superposition' in '2.superposition.2': expected superposition-m"),
         ("model.layers=softmax-2-3", "expected softmax or softmax-h"),
         ("model.layers=nondeterministic-a-b-c", "expected nondeterministic-Q-S-m"),
+        ("model.layers=", "model.layers=: is empty; expected layers, as 2.superposition-32.2"),
+        ("model.d_model=", "model.d_model=: is empty; Input should be a valid integer"),
         ("model.layers=2.10", "YAML reads 2.1 as a number"),
         ("model.layers=3x", "'' in '3x': expected a number"),
         ("model.layers=3+", "'' in '3[+]': expected one of"),

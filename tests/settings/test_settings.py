@@ -108,6 +108,9 @@ def test_errors_name_the_file(tmp_path):
     path.write_text("- 1\n- 2\n")
     with pytest.raises(SettingsError, match="expected a mapping of settings, found list"):
         load_settings(path)
+    path.write_text("# task\n")
+    with pytest.raises(SettingsError, match=r"settings\.yaml: is empty; expected a mapping of settings"):
+        load_settings(path)
     path.write_text("a: [")
     with pytest.raises(SettingsError, match="not YAML"):
         load_settings(path)

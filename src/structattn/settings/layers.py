@@ -44,8 +44,10 @@ def layers_from_short(value: object, fits: Fits = _in_layer) -> object:
         fits: which mechanisms the layers may have.
 
     Raises:
-        ValueError: the text is not a valid short form, or has more than ``MAX_LAYERS`` layers.
+        ValueError: there is no value; or the text is not a valid short form, or has more than ``MAX_LAYERS`` layers.
     """
+    if value is None:
+        raise ValueError("expected layers, as 2.superposition-32.2")
     if isinstance(value, float):  # YAML has already turned 2.10 into 2.1
         raise ValueError(f"YAML reads {value} as a number; put the layers in quotes, or write their sum")
     text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value

@@ -245,6 +245,8 @@ def error_message(
         suspects = [text for text in overrides if _may_set(text, problem["loc"])][-1:]
         if overrides and not suspects and (problem["type"], problem["loc"]) not in in_source:
             suspects = _of_same_group(overrides, problem["loc"]) or list(overrides)
+        if suspects[-1:] == [f"{path}="]:
+            words, given = f"is empty; {words}", ""
         named = "" if suspects and suspects[-1].partition("=")[0] == path else f": {_shorten(path, 100)}"
         where = f"{_shorten(' '.join(suspects), 100) if suspects else source}{named}"
         hint = ""

@@ -163,6 +163,8 @@ def parse_mapping(content: bytes, source: str) -> dict[str, Any]:
         tree = parse_yaml(content.decode())
     except ValueError as error:
         raise SettingsError(f"{source}: not YAML: {error}") from None
+    if tree is None:
+        raise SettingsError(f"{source}: is empty; expected a mapping of settings")
     if not isinstance(tree, dict):
         raise SettingsError(f"{source}: expected a mapping of settings, found {type(tree).__name__}")
     return tree
