@@ -259,6 +259,8 @@ def test_errors(tmp_path):
         RecognitionSizes(train=0)
     with pytest.raises(UsageError, match=r"\[40, 30, 30\]; expected them in increasing order"):
         RecognitionSizes(max_length_long=30)
+    with pytest.raises(UsageError, match=r"\[40, 80, 60\].* \(--max-length, --max-length-long, --max-length-test\)"):
+        RecognitionSizes(max_length_test=60)
     (tmp_path / "one.regex").write_text("a\n")
     with pytest.raises(UsageError, match=r"one\.regex: split 'train' has no members or no negatives"):
         prepare_recognition(

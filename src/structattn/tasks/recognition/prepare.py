@@ -61,7 +61,8 @@ class RecognitionSizes:
         lengths = [self.max_length, self.max_length_long, self.max_length_test or self.max_length_long]
         if lengths != sorted(lengths):
             raise UsageError(
-                f"max_length, max_length_long and max_length_test are {lengths}; expected them in increasing order"
+                f"max_length, max_length_long and max_length_test are {lengths}; expected them in increasing order "
+                "(--max-length, --max-length-long, --max-length-test)"
             )
 
     def longest(self, protocol: Protocol) -> int:
