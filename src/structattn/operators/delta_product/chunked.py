@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from structattn.support.shapes import Float
 
 ROWS = 64
-"""The number of Householder steps of a chunk, at most, or those of one token."""
+"""The number of Householder steps of a chunk, about."""
 
 
 class _Chunks(NamedTuple):
@@ -47,7 +47,8 @@ def delta_product_chunked(
     time, steps = beta.shape[2:]
     if time == 0:
         return value[..., 0, :]
-    tokens = -(-time // -(-time * steps // ROWS))  # chunks of the same length: the last is hardly padded
+    num_chunks = 1 + (time * steps - 1) // ROWS
+    tokens = 1 + (time - 1) // num_chunks  # chunks of one length, so that the last is hardly padded
     chunks = _chunks(tokens, query, key, value, beta, log_decay)
     own = _readings_within(chunks, steps)
     kept = torch.exp(chunks.cumulative[..., -1:, None])
