@@ -9,7 +9,7 @@ from structattn.models.builders.models import build_model
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import SettingsError
 
-VOCABULARY, EOS, NUM_TEXTS = 13, 2, 32
+VOCABULARY, EOS, NUM_TEXTS = 13, 2, 64
 LAYERS = {"layers": "softmax.hard.superposition-3.gaussian.delta_product"}
 KINDS = {
     "transformer": {"kind": "transformer", **LAYERS},
