@@ -18,6 +18,7 @@ from structattn.extraction.automaton import Configuration, PushdownAutomaton, St
 from structattn.extraction.comparison import compare, prefix_pairs
 from structattn.extraction.configurations import Simulator
 from structattn.extraction.drawing import automaton_svg
+from structattn.extraction.files import require_folder
 from structattn.extraction.letters import find_letters
 from structattn.extraction.minimization import minimized
 from structattn.extraction.pipeline import extract
@@ -269,6 +270,8 @@ def test_files_that_no_extraction_has_written_are_kept(run_dirs, tmp_path):
     assert refused.exit_code == 1
     assert "grammar.cfg: is not of an earlier extraction" in refused.stderr
     assert "is not a folder" in extract_to(own).stderr
+    with pytest.raises(NotADirectoryError, match=r"grammar\.cfg"):  # before strings are sampled
+        require_folder(own / "new")
     assert [path.name for path in tmp_path.iterdir()] == ["grammar.cfg"]
     assert own.read_text() == "S -> a S | a\n"
     assert [extract_to(tmp_path / "new").exit_code for _ in range(2)] == [0, 0]

@@ -16,7 +16,7 @@ from structattn.loading.trained_run import TrainedRun
 from structattn.runs.store import write_analysis
 from structattn.settings.published import EXTRACTION
 from structattn.support.errors import StructattnError
-from structattn.support.files import create_folder, remove_file_unflushed, write_atomically
+from structattn.support.files import check_writable_folder, create_folder, remove_file_unflushed, write_atomically
 from structattn.support.json_files import read_json, write_json
 from structattn.tasks.formal_languages.language_files.grammar_file import grammar_text
 
@@ -30,11 +30,11 @@ def require_folder(folder: Path) -> None:
 
     Raises:
         StructattnError: it is no folder, or has files of these names that no extraction has written.
+        OSError: it cannot be created, or no file in it.
     """
-    if not folder.exists():
-        return
-    if not folder.is_dir():
+    if folder.exists() and not folder.is_dir():
         raise StructattnError(f"{folder}: is not a folder; expected a new one, or that of an earlier extraction")
+    check_writable_folder(folder)
     if (folder / _NAMES[0]).exists():
         read_json(folder / _NAMES[0], KIND)
         return
