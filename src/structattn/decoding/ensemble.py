@@ -79,7 +79,7 @@ class Ensemble:
         return log_probs.logsumexp(0) if self.average == "probabilities" else log_probs.mean(0)
 
 
-def together(models: Sequence[_Member], starts: Sequence[DecodingStart]) -> tuple[Stepper, DecodingStart]:
+def start_together(models: Sequence[_Member], starts: Sequence[DecodingStart]) -> tuple[Stepper, DecodingStart]:
     """Return what predicts as the models do together, with its start: an ensemble, or the only model."""
     if len(models) == 1:
         return models[0], starts[0]

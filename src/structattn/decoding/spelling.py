@@ -8,7 +8,7 @@ from torch import Tensor
 
 from structattn.decoding.beam_presets import BeamSearch, LengthPenalty, length_penalized
 from structattn.decoding.beam_search import beam_search
-from structattn.decoding.ensemble import together
+from structattn.decoding.ensemble import start_together
 from structattn.decoding.stepper import DecodingStart, Hypothesis
 from structattn.models import SpellingDecoder
 from structattn.support.shapes import Bool, Float, Int
@@ -60,7 +60,7 @@ def search_spellings(
         DecodingStart(model.initial_state(x), torch.full((len(x),), BOS, device=x.device))
         for model, x in zip(models, vectors, strict=True)
     ]
-    model, start = together(models, starts)
+    model, start = start_together(models, starts)
     return beam_search(model, start, MAX_CHARACTERS + 1, BeamSearch(beam_size), n_best, forbid=forbidden_characters)
 
 

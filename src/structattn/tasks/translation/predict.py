@@ -33,7 +33,7 @@ from structattn.decoding import (
     you_2020,
 )
 from structattn.decoding.beam_search import Forbid
-from structattn.decoding.ensemble import together
+from structattn.decoding.ensemble import start_together
 from structattn.decoding.sampling import SeededSampling
 from structattn.models import EncoderDecoder
 from structattn.support.devices import Precision, autocast, device_of
@@ -304,7 +304,7 @@ class Translator:
             start_translation(model, ids, sources.lengths, rare)
             for model, (ids, rare) in zip(self.models, sources.inputs, strict=True)
         ]
-        return together(self.models, starts)
+        return start_together(self.models, starts)
 
     def _completed(self, sources: EncodedSources, found: list[list[Hypothesis]]) -> list[list[_Completed]]:
         """Return the hypotheses of each sentence with the words that replace their <unk>, the best first."""
