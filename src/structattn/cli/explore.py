@@ -105,7 +105,11 @@ def explore(
     from structattn.explorer.page import require_page, write_explorer
 
     written = save or output or Path("explorer.html")
-    (require_page if save is None else check_writable_file)(written)
+    if save is None:
+        require_page(written)
+    else:
+        check_writable_file(written)
+    # Slow imports, after what is refused at once.
     from structattn.explorer.recording import record
     from structattn.explorer.recording_archive import write_archive
     from structattn.explorer.recording_files import read_recording_json, recording_to_json, write_recording
