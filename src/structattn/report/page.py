@@ -184,7 +184,6 @@ def require_report_folder(output: Path) -> None:
     names = sorted(entry.name for entry in output.iterdir()) if output.is_dir() else []
     others = [name for name in names if not name.startswith(f".{page.name}.")]  # what a killed process leaves
     if others or (output.exists() and not output.is_dir()):
-        raise StructattnError(
-            f"{output}: expected a new folder, or one with an earlier report; found {(others or ['a file'])[0]!r}"
-        )
+        found = repr(others[0]) if others else "a file"
+        raise StructattnError(f"{output}: expected a new folder, or one with an earlier report; found {found}")
     check_writable_folder(output)
