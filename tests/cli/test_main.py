@@ -187,6 +187,17 @@ def test_an_output_that_cannot_be_written_is_refused_first(monkeypatch, tmp_path
     assert (tmp_path / "file").read_text() == "mine"
 
 
+@pytest.mark.parametrize("name", ["report/index.html", "automaton/grammar.cfg"])
+def test_the_demo_refuses_the_files_of_others_before_it_samples(monkeypatch, tmp_path, name):
+    monkeypatch.setattr("structattn.cli.demo.prepared_data", lambda *_: pytest.fail("the demo samples"))
+    (tmp_path / name).parent.mkdir()
+    (tmp_path / name).write_text("mine")
+    result = run("demo", "-o", tmp_path)
+    assert result.exit_code == 1
+    assert str(tmp_path / name.split("/")[0]) in result.stderr
+    assert (tmp_path / name).read_text() == "mine"
+
+
 def test_a_terminated_preparation_leaves_nothing_behind(tmp_path):
     options = ["prepare", "parallel", "--train-tsv", "-", "--hold-out", "0.1", "--output", str(tmp_path / "data")]
     with subprocess.Popen(

@@ -60,13 +60,17 @@ def demo(
     from structattn.cli.report_page import write_report
     from structattn.cli.scores_table import print_scores
     from structattn.explorer.run_analysis import analyze_run
-    from structattn.extraction.files import write_extraction
+    from structattn.extraction.files import require_folder, write_extraction
     from structattn.extraction.pipeline import ExtractionSettings, extract
     from structattn.loading.evaluate import evaluate_run
     from structattn.loading.runs import open_run
+    from structattn.report.page import require_report_folder
     from structattn.tasks.language_modeling.evaluate import longer_than
     from structattn.training.run_training import train
 
+    report, automaton = output / "report", output / "automaton"
+    require_report_folder(report)
+    require_folder(automaton)
     data = prepared_data(output / LANGUAGE, seed, strings)
     results = []
     for name, model in MODELS.items():
@@ -80,8 +84,8 @@ def demo(
         analyze_run(run, "test", [0])
         if name == "stack-transformer":
             print_line(f"{name}: reading its stack out as an automaton", error=True)
-            write_extraction(run, extract(run, ExtractionSettings(strings=EXTRACTION_STRINGS)), output / "automaton")
-    page = write_report([output / name for name in MODELS], output / "report")
+            write_extraction(run, extract(run, ExtractionSettings(strings=EXTRACTION_STRINGS)), automaton)
+    page = write_report([output / name for name in MODELS], report)
     print_scores(results)
     print_line(f"Report: {page}")
 
