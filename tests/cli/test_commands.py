@@ -150,6 +150,9 @@ def test_a_vocabulary_size_for_words_is_refused(tmp_path):
     result = run("prepare", "parallel", *pairs, "--vocabulary-size", 32000, "--output", tmp_path / "data")
     assert result.exit_code == 2
     assert "--vocabulary-size applies to subwords, not to --level word; see --vocabulary-threshold" in result.stderr
+    result = run("prepare", "trees", *files, "--vocabulary-size", 32000)
+    assert result.exit_code == 2
+    assert "--vocabulary-size applies to subwords, not to --level word; see --vocabulary-threshold" in result.stderr
     assert not (tmp_path / "data").exists()
 
 

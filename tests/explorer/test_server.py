@@ -360,7 +360,8 @@ def test_connections_without_headers_do_not_keep_others_out(served):
     ("runs", "options", "message"),
     [
         (2, [], "--serve is for one run folder"),
-        (1, ["--beam", "3"], "--serve is for one run folder, without --beam"),
+        (1, ["--beam", "3"], "--serve is for one run folder, without --beam and --output"),
+        (1, ["--output", "page.html"], "--serve is for one run folder, without --beam and --output"),
         (1, ["--split", "foo"], "split: Input should be 'train', 'valid', 'test' or 'gen'"),
     ],
 )

@@ -96,8 +96,8 @@ def explore(
         )
     if save is not None and (len(paths) > 1 or not runs or serve or output is not None):
         raise UsageError("--save is for one run folder, without --serve and --output")
-    if serve and (len(paths) > 1 or not runs or beam is not None):
-        raise UsageError("--serve is for one run folder, without --beam")
+    if serve and (len(paths) > 1 or not runs or beam is not None or output is not None):
+        raise UsageError("--serve is for one run folder, without --beam and --output")
     if serve:
         _serve(open_one_run(sources), _first(text, target, example, split), port, depths)
         return

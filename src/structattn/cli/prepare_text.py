@@ -16,11 +16,10 @@ TreeLayout = Literal["parallel", "sentences"]
 Workers = Annotated[
     int | None, typer.Option(min=1, metavar="N", help="Worker processes.  [default: one for each core]")
 ]
-PiecesOfText = Annotated[
+Pieces = Annotated[
     int | None,
     typer.Option(min=1, metavar="N", help="Merges (bpe) or pieces to learn.  [default: one for each 100 words]"),
 ]
-Pieces = Annotated[int, typer.Option(min=1, metavar="N", help="Merges (bpe) or pieces (sentencepiece) to learn.")]
 Threshold = Annotated[
     int, typer.Option(min=0, metavar="N", help="Words seen less often become <unk>, such subwords are split.")
 ]
@@ -60,7 +59,7 @@ def text(
     max_symbols: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Keep only the most frequent symbols.")
     ] = None,
-    vocabulary_size: PiecesOfText = None,
+    vocabulary_size: Pieces = None,
     marker: BoundaryMarker = "end",
     unknown_classes: Annotated[
         bool, typer.Option("--unknown-classes", help="Words seen once become classes, such as UNK-LC-ing.")
@@ -126,7 +125,7 @@ def parallel(
     test_tsv: Annotated[Path | None, typer.Option(metavar="FILE", help="The same, test.")] = None,
     level: TokenLevel = "bpe",
     joint: Annotated[bool, typer.Option(help="One vocabulary for both sides.")] = True,
-    vocabulary_size: PiecesOfText = None,
+    vocabulary_size: Pieces = None,
     vocabulary_threshold: Threshold = 0,
     marker: BoundaryMarker = "end",
     nfkc: Annotated[bool, typer.Option(help="Normalize text to Unicode NFKC.")] = True,
@@ -214,7 +213,7 @@ def trees(
         TreeLayout, typer.Option(help="Sentences and linearized trees, or sentences with trees for a language model.")
     ] = "parallel",
     level: TokenLevel = "word",
-    vocabulary_size: Pieces = 8_000,
+    vocabulary_size: Pieces = None,
     vocabulary_threshold: Threshold = 0,
 ) -> None:
     """Read constituency trees, and encode each sentence with its tree.
@@ -228,6 +227,7 @@ def trees(
     from structattn.tasks.parsing.prepare import prepare_trees
     from structattn.tasks.translation.tokenizer_training import TokenizerSettings
 
+    _require_subwords(level, vocabulary_size, "--vocabulary-threshold")
     files = {"train": train, "valid": valid} | ({} if test is None else {"test": test})
     tokenizer = TokenizerSettings(level, False, vocabulary_size, vocabulary_threshold)
     prepare_trees(output, files, tags=tags, tokenizer=tokenizer, layout=layout)
