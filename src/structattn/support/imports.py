@@ -42,7 +42,8 @@ def import_library(name: str, extra: str, purpose: str) -> Any:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        reason = f"{name}, which is not installed ({error}); {install_command(extra)}"
+        library = name.partition(".")[0]
+        reason = f"{library}, which is not installed ({error}); {install_command(extra)}"
         raise UsageError(f"{purpose} needs the optional library {reason}") from None
 
 
