@@ -14,7 +14,7 @@ from structattn.settings.evaluation import EvaluationSettings
 from structattn.settings.run import LIMITS, RunSettings, resolve_settings
 from structattn.settings.yaml import parse_mapping
 from structattn.support.errors import CheckpointError, DataError, SettingsError, StructattnError, UsageError
-from structattn.support.files import replace_file
+from structattn.support.files import flush_to_disk, remove_file_unflushed, replace_file
 from structattn.support.json_files import read_json, write_json
 from structattn.support.plugins import require_loaded
 from structattn.support.reading import read_bytes
@@ -205,6 +205,23 @@ def begin_run(run_dir: RunFolder, settings: RunSettings, card: dict[str, Any]) -
     require_empty_folder(run_dir)
     run_dir.write_card(card)
     run_dir.write_settings(settings)
+
+
+def withdraw_run(run_dir: RunFolder) -> None:
+    """Remove the files of a run that failed before its first update, so that another can begin in the folder.
+
+    The settings go last: a process that is killed before leaves a run that can be resumed. Nothing is removed where
+    there is a checkpoint, or a file of others.
+    """
+    ours = {run_dir.settings, run_dir.card, run_dir.events, run_dir.timing, run_dir.lock, run_dir.checkpoints}
+    if not ours.issuperset(run_dir.path.iterdir()) or any(run_dir.checkpoints.iterdir()):
+        return
+    run_dir.checkpoints.rmdir()
+    for log in (run_dir.events, run_dir.timing):
+        remove_file_unflushed(log)
+    flush_to_disk(run_dir.path)
+    for file in (run_dir.settings, run_dir.card):
+        remove_file_unflushed(file)
 
 
 def record_data_path(run_dir: RunFolder, settings: RunSettings) -> None:

@@ -20,6 +20,7 @@ from structattn.runs.folder import (
     flatten,
     record_data_path,
     require_empty_folder,
+    withdraw_run,
 )
 from structattn.runs.metadata import PAUSED, TrainingSummary, run_card, summary_of, summary_of_event
 from structattn.runs.selection import weights_of
@@ -202,7 +203,12 @@ def _train(plan: Plan, resuming: bool, stop: StopFlag, world: World, start: Star
     with open_run(plan, learner, stop) as run:
         if start.on_validation is not None and world.is_first:
             run.on_validation = partial(_observe, plan, start.on_validation)
-        return _train_until_done(run, run_dir, run.progress.update if resuming else None, start.pause_after)
+        try:
+            return _train_until_done(run, run_dir, run.progress.update if resuming else None, start.pause_after)
+        except Exception:
+            if world.is_first and run.progress.update == 0:
+                withdraw_run(run_dir)
+            raise
 
 
 def _observe(plan: Plan, function: OnValidation, run: Run) -> None:
