@@ -13,9 +13,9 @@ from structattn.support.seeds import numpy_generator
 from structattn.support.special_tokens import FIRST_SYMBOL
 from structattn.tasks.recognition.examples import MEMBER, UNIFORM, flare_examples, perturbed
 from structattn.tasks.recognition.hard import Split, edit, hard_examples
-from structattn.tasks.recognition.language import Neighbours, answers_of_rules, trivial_rules
 from structattn.tasks.recognition.prepare import RecognitionSizes, language_of, prepare_recognition
 from structattn.tasks.recognition.registry import FLARE_LANGUAGES, recognition_language
+from structattn.tasks.recognition.rules import answers_of_rules, trivial_rules
 from structattn.text.folders.prepared import open_prepared
 
 SMALL = RecognitionSizes(300, 80, 4, 12, 14, 16)
@@ -211,11 +211,6 @@ def test_trivial_rules_score_what_they_score_on_the_data_of_flare(name):
         if figure is not None:
             score = sum(answers[rule]) / count
             assert abs(score - figure) < 4 * math.sqrt(figure * (1 - figure) / count), (rule, score)
-
-
-def test_neighbours():
-    rule = Neighbours.of([(0, 1), (1, 1, 0, 1)])
-    assert [rule(string) for string in ((0, 1), (1, 1, 1), (0, 0, 1), (1, 0), ())] == [True, True, False, False, False]
 
 
 def test_a_folder_holds_labels_edits_and_the_language(tmp_path):

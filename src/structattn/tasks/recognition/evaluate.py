@@ -15,8 +15,9 @@ from structattn.support.progress import progress
 from structattn.tasks.loaded import LoadedRun
 from structattn.tasks.recognition.batches import recognition_examples, string_of
 from structattn.tasks.recognition.examples import MEMBER, UNIFORM
-from structattn.tasks.recognition.language import RecognitionLanguage, String, answers_of_rules, trivial_rules
+from structattn.tasks.recognition.language import RecognitionLanguage, String
 from structattn.tasks.recognition.prepare import language_of
+from structattn.tasks.recognition.rules import answers_of_rules, trivial_rules
 from structattn.tasks.recognition.task import batch_scores
 from structattn.tasks.scores import MemberScores, RecognitionScores, SplitScores
 from structattn.tasks.task import perplexity

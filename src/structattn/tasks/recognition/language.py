@@ -1,6 +1,6 @@
-"""What recognition needs to know of a language: functions of one string, and trivial rules."""
+"""What recognition needs to know of a language."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -134,52 +134,3 @@ def uniform_lengths(language: RecognitionLanguage, count: int, high: int, genera
     if not valid:
         raise UsageError(f"{language.name}: has no strings of the lengths 0 to {high}")
     return [valid[index] for index in generator.integers(len(valid), size=count)]
-
-
-@dataclass(frozen=True)
-class Neighbours:
-    """The strictly 2-local language of some strings: their pairs of neighbours, first and last symbols.
-
-    Args:
-        pairs: of neighbours; -1 stands before the first symbol and after the last one.
-    """
-
-    pairs: frozenset[tuple[int, int]]
-
-    @classmethod
-    def of(cls, strings: Sequence[String]) -> "Neighbours":
-        """Collect the pairs of strings."""
-        return cls(frozenset(pair for string in strings for pair in _pairs(string)))
-
-    def __call__(self, string: String) -> bool:
-        """Return whether a string has no other pairs."""
-        return self.pairs.issuperset(_pairs(string))
-
-
-def _pairs(string: String) -> Iterator[tuple[int, int]]:
-    return zip((-1, *string), (*string, -1), strict=True)
-
-
-def trivial_rules(language: RecognitionLanguage, members: Sequence[String]) -> dict[str, Shape]:
-    """Return the rules of a language, which accept all its members.
-
-    ``length``: members have this length; ``neighbours``: some of ``members``, those of the training set, have each pair
-    of neighbours, the first and the last symbol; ``shape``: the rule of the language, where it has one.
-    """
-    rules = {"length": lambda string: bool(language.valid_lengths(len(string), len(string)))}
-    rules["neighbours"] = Neighbours.of(members)
-    if language.has_shape is not None:
-        rules["shape"] = language.has_shape
-    return rules
-
-
-def answers_of_rules(
-    rules: Mapping[str, Shape], strings: Sequence[String], labels: Sequence[bool]
-) -> dict[str, list[bool]]:
-    """Return whether each rule is right on each string; ``majority class`` gives the more frequent label."""
-    most = 2 * sum(labels) >= len(labels)
-    right = {"majority class": [label == most for label in labels]}
-    return right | {
-        name: [rule(string) == label for string, label in zip(strings, labels, strict=True)]
-        for name, rule in rules.items()
-    }

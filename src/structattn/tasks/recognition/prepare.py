@@ -12,10 +12,12 @@ from structattn.support.seeds import numpy_generator
 from structattn.support.special_tokens import FIRST_SYMBOL
 from structattn.tasks.formal_languages.language_files.language_file import DEFINITION, parse_language_file
 from structattn.tasks.recognition.adapted import AdaptedLanguage
+from structattn.tasks.recognition.counts import Counts
 from structattn.tasks.recognition.examples import Example, flare_examples
 from structattn.tasks.recognition.hard import Split, hard_examples
-from structattn.tasks.recognition.language import Neighbours, RecognitionLanguage, Shape
+from structattn.tasks.recognition.language import RecognitionLanguage, Shape
 from structattn.tasks.recognition.registry import Protocol, find_recognition_language, recognition_language
+from structattn.tasks.recognition.rules import Neighbours, all_of
 from structattn.text.folders.header import HEADER_NAME
 from structattn.text.folders.prepared import PreparedFolder
 from structattn.text.folders.writing import require_empty_folder, source_entry, write_prepared
@@ -170,7 +172,7 @@ def _hard_splits(language: RecognitionLanguage, sizes: RecognitionSizes, seed: i
         (sizes.max_length_long, {"valid-long": 0.5, "test": 0.5}),
         (longest, {"test": 1.0}),
     )
-    shape = language.has_shape or _found_shape(language, plan["train"][0], test_seed)
+    shape = _shape_of_negatives(language, plan["train"][0], test_seed)
     return {
         split: hard_examples(
             language, lengths, Split(split, shares), shape, numpy_generator(own, KIND, language.name, "hard", split)
@@ -179,13 +181,17 @@ def _hard_splits(language: RecognitionLanguage, sizes: RecognitionSizes, seed: i
     }
 
 
-def _found_shape(language: RecognitionLanguage, lengths: list[int], seed: int) -> Shape:
-    """Return the pairs of neighbours of members; or a rule that accepts all strings, if that decides the language."""
+def _shape_of_negatives(language: RecognitionLanguage, lengths: list[int], seed: int) -> Shape:
+    """Return the conjunction of the trivial rules, without those that decide it, as counts decide parity."""
     generator = numpy_generator(seed, KIND, language.name, "neighbours")
-    shape = Neighbours.of(language.sample_each(lengths, generator))
+    members = language.sample_each(lengths, generator)
     everywhere = Split("train", ((max(lengths, default=0), {"train": 1.0}),))
     some = sorted(lengths)[:: max(1, len(lengths) // _PROBES)]
-    return shape if hard_examples(language, some, everywhere, shape, generator) else lambda string: True
+    kept = [] if language.has_shape is None else [language.has_shape]
+    for rule in (Neighbours.of(members), Counts(members, len(language.alphabet))):
+        if hard_examples(language, some, everywhere, all_of([*kept, rule]), generator):
+            kept.append(rule)
+    return all_of(kept)
 
 
 def _cycled(valid: list[int], high: int, count: int) -> list[int]:
