@@ -22,12 +22,24 @@ def proportions(*right):
     }
 
 
-def trial(right=(100, 150, 250), nats=(0.3, 0.4, 0.5), seconds=60.0, model="Tf", language="marked reversal", restart=0):
+CHANCE = (100, 150, 250)
+
+
+def trial(
+    right=CHANCE,
+    nats=(0.3, 0.4, 0.5),
+    seconds=60.0,
+    model="Tf",
+    language="marked reversal",
+    restart=0,
+    counts=CHANCE,
+):
     members = {
         band: {"num_tokens": 10 * count, "cross_entropy": each + 0.4, "cross_entropy_difference": each}
         for (band, count), each in zip(BANDS.items(), nats, strict=True)
     }
-    recognition = {"groups": {"all": proportions(*right)}, "rules": {"length": proportions(100, 150, 250)}}
+    rules = {"length": proportions(*CHANCE), "counts": proportions(*counts)}
+    recognition = {"groups": {"all": proportions(*right)}, "rules": rules}
     return {
         "cell": {"language": language, "model": model},
         "restart": restart,
@@ -107,6 +119,36 @@ def test_trivial_rules_and_added_runs_stand_beside_the_models():
     assert "| own (added) | 1 | 1.000 | 0.700 | 0.010 | – | 1 of 1 | 0 of 1 | – | 64,001 |" in section
     assert "| *rule: length* |  | 0.500 [0.431, 0.569] | 0.500 [0.465, 0.535] |" in section
     assert arena.added_rows(results, "Dyck") == []
+
+
+def test_models_are_compared_with_the_best_rule():
+    fair = [entry(trial()), entry(trial((200, 300, 500)))]
+    assert arena.best_rule(fair) == ""
+    known = {"counts": (180, 150, 250)}
+    models = [
+        entry(trial((190, 150, 250), **known), trial((170, 150, 251), **known)),
+        arena.Entry("LSTM", "marked reversal", [trial((181, 150, 251))]),
+        arena.Entry("Tf+Nd", "marked reversal", [trial((150, 150, 250))]),
+    ]
+    assert arena.best_rule(models) == (
+        "- The rule *counts* has 0.900 within and 0.500 beyond. Models above it on average: LSTM within; "
+        "Tf, LSTM beyond.\n"
+    )
+    assert "on average: none within; " in arena.best_rule(models[:1])
+
+
+def test_trials_whose_negatives_break_counts_are_to_be_run_again():
+    trials = [
+        trial(counts=(180, 150, 250), seconds=7200.0),
+        trial(language="Dyck", counts=(100, 240, 400), seconds=None),
+        trial(language="parity", counts=(200, 300, 500)),
+        trial(language="majority"),
+    ]
+    found = arena.entries(results_of(trials))
+    assert arena.earlier_negatives(found).startswith(
+        "The trials on marked reversal, Dyck are to be run again (2.0 hours of one core): "
+    )
+    assert arena.earlier_negatives(found[-2:]) == ""
 
 
 def test_what_was_not_run_has_its_cost():

@@ -1,7 +1,7 @@
-"""Well-shaped negatives: strings that only their content tells from members, at the lengths of members.
+"""Well-shaped negatives: strings that no trivial rule tells from members, at the lengths of members.
 
-Each negative is one edit away from a member of its length, keeps the shape of the language, and is no member. Members
-and negatives have the same number of strings at each length, so neither length nor shape gives the label away.
+Each negative is one edit away from a member of its length, satisfies the rules, and is no member. Members and negatives
+have the same number of strings at each length, so the length does not give the label away either.
 """
 
 import hashlib

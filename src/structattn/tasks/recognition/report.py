@@ -13,7 +13,8 @@ Recognition = Mapping[str, Mapping[str, Mapping[str, Any]]]  # RecognitionScores
 CAPTION: Final = (
     "Percent of strings with the right label, by length, with 95 % intervals (Wilson). Well-shaped negatives satisfy "
     "the rule of shape of the language or, if it has none, have the neighbours of training members. Rules: the more "
-    "frequent label; whether members have the length; whether training members have the neighbours; the shape."
+    "frequent label; whether members have the length; whether training members have the neighbours; whether the counts "
+    "of symbols at odd and at even places satisfy the linear equations of training members; the shape."
 )
 
 
