@@ -58,7 +58,7 @@ def build_model_layers(settings: LayeredSettings, causal: bool) -> Layers | Loop
     layers, loops = build_layers(settings, settings.layers, causal), settings.loops
     if settings.depth_stack is not None:
         stacks: list[Any] = [stack_trans(settings.d_model, settings.depth_stack) for _ in settings.layers]
-        return models.DepthStackLayers(layers.blocks, stacks, layers.final)
+        return models.DepthStackLayers(list(layers.blocks), stacks, layers.final)
     if loops is None:
         return layers
     blocks, end = list(layers.blocks), len(layers.blocks) - loops.coda

@@ -1,0 +1,10 @@
+"""GPT-2 and RoBERTa, without a stack and with each, keep the promises of all models."""
+
+import pytest
+from tests.contracts.model_cases import HUGGINGFACE_CASES
+from tests.contracts.model_promises import PROMISES, promises_of
+
+
+@pytest.mark.parametrize(("name", "promise"), promises_of(HUGGINGFACE_CASES))
+def test_promises(transformers, name, promise):
+    PROMISES[promise](HUGGINGFACE_CASES[name])
