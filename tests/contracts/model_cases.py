@@ -65,15 +65,17 @@ def of_layers() -> dict[str, Any]:
     """
     stacks = cycle([None, *map(mechanism, ADDED)])
     positions = cycle([*POSITIONS, *OTHER_POSITIONS])
-    options, loops, embeddings = cycle(({}, NORMS, TIED)), cycle(LOOPS), cycle(EMBEDDINGS)
+    options, loops, looped_positions = cycle(({}, NORMS, TIED)), cycle(LOOPS), cycle(POSITIONS)
+    embeddings, others = cycle(EMBEDDINGS), cycle((TIED, NORMS, {}))  # a table alone can be tied
     models: dict[str, Any] = {}
     for name in IN_LAYERS:
         pair = [mechanism(name), SOFTMAX | {"stack": next(stacks)}]
         models[f"transformer, {name}"] = transformer(pair, positions=next(positions), **next(options))
         models[f"masked, {name}"] = transformer(pair, kind="masked", positions=next(positions), **next(options))
         looped = next(loops)
-        layers = [*pair, SOFTMAX] if "coda" in looped else pair
-        models[f"looped, {name}"] = transformer(layers, loops=looped, embedding=next(embeddings))
+        layers = [mechanism(name), *[SOFTMAX] * (2 if "coda" in looped else 1)]
+        loop = {"loops": looped, "embedding": next(embeddings), "positions": next(looped_positions), **next(others)}
+        models[f"looped, {name}"] = transformer(layers, **loop)
     return models
 
 
@@ -134,10 +136,11 @@ def of_variants() -> dict[str, Any]:
             {"layers": VARIANTS[:2]}, {"layers": [SOFTMAX], "cross_attention": [CROSS_VARIANT]}
         ),
     }
+    pair = [mechanism("superposition"), SOFTMAX]
     for kind in ("transformer", "masked"):
         for form, read in (("released", "after"), ("paper", "before")):
             stack = mechanism("stack_trans", form=form, read=read)
-            models[f"{kind}, {form} depth stack"] = transformer([SOFTMAX] * 2, kind=kind, depth_stack=stack)
+            models[f"{kind}, {form} depth stack"] = transformer(pair, kind=kind, depth_stack=stack)
     for number, loops in enumerate(LOOPS[:3]):
         models[f"masked, loops {number}"] = transformer([SOFTMAX], kind="masked", loops=loops)
     for name, (source, target) in SPELLED.items():
@@ -160,11 +163,12 @@ def of_networks() -> dict[str, Any]:
     for kind in ("lstm", "rnn"):
         plain = {"kind": kind, "hidden_size": 5}
         models[kind] = plain
-        models[f"{kind}, deep"] = plain | DEEP
+        models[f"{kind}, deep"] = plain | DEEP | {"stack": mechanism("superposition") if kind == "rnn" else None}
         for name, embedding in zip(IN_NETWORKS, cycle(EMBEDDINGS), strict=False):
             stack, tied = {"stack": mechanism(name)}, {"tied_embeddings": name == "superposition"}
             models[f"{kind}, {name}"] = plain | stack | {"embedding": embedding, "embedding_size": 4}
-            models[f"{kind}, joined {name}"] = plain | DEEP | tied | stack | {"join_reading": True}
+            joined = {"join_reading": True, "num_layers": 2 if kind == "lstm" else 1}
+            models[f"{kind}, joined {name}"] = plain | DEEP | tied | stack | joined
     models |= {f"lstm, {name}": models["lstm"] | {"stack": stack} for name, stack in STACKS.items()}
     models["rnn, relu"] = models["rnn"] | {"activation": "relu", "stack": STACKS["bounded"]}
     return models
@@ -189,14 +193,12 @@ def of_tasks() -> dict[str, ModelCase]:
 
 
 def of_transformers_library() -> dict[str, Any]:
-    """GPT-2 and RoBERTa, without a stack and with each."""
-    models: dict[str, Any] = {}
-    for kind in ("gpt2", "roberta"):
-        plain = {"kind": kind, **SIZES, "num_layers": 1, "max_positions": 16}
-        models[kind] = plain | {"num_layers": 2}
-        for name in ADDED:
-            placement = {"layers": [-1], "gate": True} if name == "superposition" else {}
-            models[f"{kind}, {name}"] = plain | {"stack": mechanism(name, **placement)}
+    """GPT-2 and RoBERTa without a stack, and in turn with each."""
+    kinds = "gpt2", "roberta"
+    models: dict[str, Any] = {kind: {"kind": kind, **SIZES, "num_layers": 2, "max_positions": 16} for kind in kinds}
+    for kind, name in zip(cycle(kinds), ADDED, strict=False):
+        placement = {"layers": [-1], "gate": True} if name == "superposition" else {}
+        models[f"{kind}, {name}"] = models[kind] | {"stack": mechanism(name, **placement)}
     return models
 
 

@@ -28,7 +28,7 @@ from structattn.settings.transformer import (
 from structattn.support.special_tokens import BOS
 from structattn.tasks.recognition.losses import recognition_logits
 
-VOCABULARY, CHARACTERS, FIRST = 11, 7, 3
+VOCABULARY, CHARACTERS, FIRST, SEED = 11, 7, 3, 3
 SPELLED = ("142", "152", "162", "1442", "1452", "1542", "1662")  # character ids of the words 4 to 10
 OOV = torch.tensor([[1, 6, 6, 6, 4, 2], [1, 5, 5, 2, 0, 0]])  # spellings of the ids past the vocabulary
 WORDS = VocabularySpec(
@@ -110,9 +110,14 @@ class ModelCase:
         return build_model(settings, VOCABULARY)
 
     @cached_property
+    def initial(self) -> nn.Module:
+        """The model with initial weights."""
+        return self.initialized(SEED)
+
+    @cached_property
     def built(self) -> nn.Module:
         """The model in evaluation mode, in float64, with weights so large that every part of it matters."""
-        model, generator = self.initialized(3).double().eval(), torch.Generator().manual_seed(3)
+        model, generator = copy.deepcopy(self.initial).double().eval(), torch.Generator().manual_seed(SEED)
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.uniform_(-0.7, 0.7, generator=generator)
@@ -236,21 +241,33 @@ def by_steps(model: Any, texts: Texts) -> Tensor:
     return torch.stack(steps, 1)
 
 
-def explanations(model: Any, texts: Texts) -> list[Explanation]:
+Place = tuple[int, int, str]
+"""The index of a side in ``Texts.tokens``, of a layer, and the name of a sublayer."""
+
+
+def explanations(model: Any, texts: Texts) -> dict[Place, Explanation]:
     """Return the explanations of all layers."""
     found = model.explain(*texts.tokens, *texts.lengths, **spellings(model))
-    return [*found.encoder, *found.decoder] if isinstance(model, EncoderDecoder) else list(found)
+    sides = (found.encoder, found.decoder) if isinstance(model, EncoderDecoder) else (found,)
+    return {(side, each.layer, each.sublayer): each for side, records in enumerate(sides) for each in records}
 
 
-def attended(model: Any, texts: Texts) -> Tensor:
-    """Return the outputs of the pass that returns attention weights, too."""
+def attended(model: Any, texts: Texts) -> tuple[Tensor, dict[Place, Tensor]]:
+    """Return the outputs of the pass that returns attention weights, too, and these weights."""
     if isinstance(model, EncoderDecoder):
-        logits: Tensor = model.logits(
-            model.attended_hidden_states(*texts.tokens, *texts.lengths, **spellings(model))[0]
-        )
-        return logits
-    assert isinstance(model, AttendingModel)
-    return model.attend(*texts.tokens, *texts.lengths)[0]
+        x, weights = model.attended_hidden_states(*texts.tokens, *texts.lengths, **spellings(model))
+        logits, sides = model.logits(x), ([(own, None) for own in weights.encoder], weights.decoder)
+    else:
+        assert isinstance(model, AttendingModel)
+        logits, of_layers = model.attend(*texts.tokens, *texts.lengths)
+        sides = ([(own, None) for own in of_layers],)
+    found = {
+        (side, layer, name): each
+        for side, layers in enumerate(sides)
+        for layer, pair in enumerate(layers)
+        for name, each in zip(("attention", "cross"), pair, strict=True)
+    }
+    return logits, {place: each for place, each in found.items() if each is not None}
 
 
 def gradients_of(model: nn.Module, outputs: Tensor, cotangent: Tensor) -> tuple[Tensor, ...]:

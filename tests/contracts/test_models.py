@@ -10,7 +10,7 @@ from tests.contracts.model_promises import PROMISES, promises_of
 
 from structattn.models.builders.recognition import RecognizerSettings
 from structattn.settings.base import OneOf, Settings, members_of
-from structattn.settings.models import ModelSettings
+from structattn.settings.models import ModelSettings, OwnModelSettings
 
 WITHOUT_INFLUENCE = {
     *("weight_init", "embedding_init", "pretrained"),  # on anything but initial weights
@@ -75,7 +75,7 @@ def choices_in(value):
 
 def owner_of(settings, name):
     """The class that has a field: each kind of model has its own, other classes have those of their bases in common."""
-    if settings in members_of(ModelSettings):
+    if settings in get_args(OwnModelSettings):
         return settings
     return next(each for each in settings.__mro__ if name in inspect.get_annotations(each))
 

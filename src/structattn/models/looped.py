@@ -191,7 +191,7 @@ class LoopedLayers(nn.Module):
     def _active(self, x: Tensor, lengths: Tensor | None, counted: Tensor | None) -> Iterator[Tensor | None]:
         """Yield for each repetition which positions take its result, (B or 1, T, 1); None: all."""
         time = x.shape[1]
-        most = time if counted is None else int(counted.max())
+        most = time if counted is None or len(counted) == 0 else int(counted.max())
         counts = torch.tensor([self.repetitions(min(p, most)) for p in range(time + 1)], device=x.device)
         chosen = counts[None, 1:] if self.causal else counts[time if lengths is None else lengths.to(x.device)]
         if counted is not None:

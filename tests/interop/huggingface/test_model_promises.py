@@ -4,7 +4,9 @@ import pytest
 from tests.contracts.model_cases import HUGGINGFACE_CASES
 from tests.contracts.model_promises import PROMISES, promises_of
 
+PAIRS = [pair for pair in promises_of(HUGGINGFACE_CASES) if pair[1] != "empty"]  # transformers reads no empty batches
 
-@pytest.mark.parametrize(("name", "promise"), promises_of(HUGGINGFACE_CASES))
+
+@pytest.mark.parametrize(("name", "promise"), PAIRS)
 def test_promises(transformers, name, promise):
     PROMISES[promise](HUGGINGFACE_CASES[name])
