@@ -51,18 +51,6 @@ def test_a_block_of_nothing_is_the_identity():
     assert empty.explain(x)[1] == []
 
 
-@pytest.mark.shapes
-@torch.no_grad()
-@pytest.mark.parametrize("absent", [{}, {"attention": None}, {"feedforward": None}, {"stack": None}])
-def test_step_by_step_equals_the_whole(absent):
-    layers, x = Layers([block(**absent), block("post")], torch.nn.LayerNorm(WIDTH)).double(), examples().double()
-    whole, state, order = layers(x), layers.initial_state(2), torch.tensor([1, 0])
-    for t in range(5):
-        y_t, state = layers.step(x[:, t], state)
-        torch.testing.assert_close(y_t, whole[:, t], rtol=1e-11, atol=1e-12)
-        x, whole, state = x[order], whole[order], state.select(order)
-
-
 def test_weights_come_out_of_the_pass_itself():
     cross = CrossSoftmaxAttention(WIDTH, 2)
     made, x, lengths = block(cross=cross, stack=None).train(), examples(), torch.tensor([5, 2])

@@ -1,4 +1,4 @@
-"""StackTrans over depth: the sequence of updates written out, steps, and that nothing passes between positions."""
+"""StackTrans over depth: the sequence of updates written out."""
 
 import pytest
 import torch
@@ -37,23 +37,6 @@ def test_each_position_has_a_stack_that_layers_update():
             rows[i] = row + y[0]
         x = rows.view(x.shape)
     torch.testing.assert_close(model.layers(model.embedding(TOKENS, 0, None)), model.layers.final(x))
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("layers", [3, "superposition-3.delta_product.hard"])
-def test_steps_padding_and_weights(layers):
-    model, lengths = built(layers=layers), torch.tensor([5, 3])
-    whole, state = model(TOKENS), model.initial_state(2)
-    for t, tokens in enumerate(TOKENS.unbind(1)):
-        logits, state = model.step(tokens, state)
-        torch.testing.assert_close(logits, whole[:, t], rtol=1e-11, atol=1e-12)
-    padded = torch.where(torch.arange(5) < lengths[:, None], TOKENS, 0)
-    torch.testing.assert_close(model(padded, lengths)[1, :3], model(TOKENS[1:, :3])[0], rtol=1e-11, atol=1e-12)
-    logits, weights = model.attend(TOKENS)
-    torch.testing.assert_close(logits, whole)
-    for record, own in zip(model.explain(TOKENS), weights, strict=True):
-        if own is not None and record.mechanism == "softmax":
-            torch.testing.assert_close(record.weights, own)
 
 
 def test_is_described_and_combined_with_loops_refused():

@@ -1,4 +1,4 @@
-"""The encoder-decoder: forward equals step by step, padding has no effect on either side, weights are tied."""
+"""The encoder-decoder: ties, explanations, compilation, and memories that beams share."""
 
 import pytest
 import torch
@@ -33,53 +33,6 @@ def drawn(size, time, lengths=None):
 
 def close(result, expected):
     torch.testing.assert_close(result, expected, rtol=1e-10, atol=1e-12)
-
-
-@pytest.mark.shapes
-@torch.no_grad()
-@pytest.mark.parametrize("settings", [{}, {"norm": "post"}, {"tied_embeddings": "two-way"}])
-def test_step_by_step_equals_the_whole(settings):
-    translator = model(**settings)
-    source, target = drawn(SOURCE, 5, SOURCE_LENGTHS), drawn(TARGET, 6)
-    whole, state = translator(source, target, SOURCE_LENGTHS), translator.initial_state(source, SOURCE_LENGTHS)
-    assert whole.shape == (3, 6, TARGET - 2)
-    order = torch.tensor([1, 2, 0])
-    for t in range(6):
-        logits, state = translator.step(target[:, t], state)
-        close(logits, whole[:, t])
-        target, whole, state = target[order], whole[order], state.select(order)
-
-
-@torch.no_grad()
-def test_a_beam_takes_its_source_along():
-    translator, source = model(), drawn(SOURCE, 5, SOURCE_LENGTHS)
-    _, state = translator.step(torch.tensor([1, 1, 1]), translator.initial_state(source, SOURCE_LENGTHS))
-    chosen = torch.tensor([2, 2, 0, 1])
-    logits, _ = translator.step(torch.tensor([3, 4, 3, 5]), state.select(chosen))
-    target = torch.tensor([[1, 3], [1, 4], [1, 3], [1, 5]])
-    close(logits, translator(source[chosen], target, SOURCE_LENGTHS[chosen])[:, 1])
-
-
-def test_padding_on_neither_side_matters():
-    translator = model()
-    source, target = drawn(SOURCE, 5, SOURCE_LENGTHS), drawn(TARGET, 6, TARGET_LENGTHS)
-    together = translator(source, target, SOURCE_LENGTHS, TARGET_LENGTHS)
-    for b, (before, after) in enumerate(zip(SOURCE_LENGTHS.tolist(), TARGET_LENGTHS.tolist(), strict=True)):
-        alone = translator(source[b : b + 1, :before], target[b : b + 1, :after])
-        close(together[b, :after], alone[0])
-    poisoned = source.masked_fill(torch.arange(5) >= SOURCE_LENGTHS[:, None], 8)
-    assert torch.equal(translator(poisoned, target, SOURCE_LENGTHS, TARGET_LENGTHS), together)
-
-
-def test_the_source_matters_and_later_targets_do_not():
-    translator, source, target = model(), drawn(SOURCE, 5), drawn(TARGET, 6)
-    logits = translator(source, target)
-    changed = target.clone()
-    changed[:, 3:] = 2
-    assert torch.equal(translator(source, changed)[:, :3], logits[:, :3])
-    other = source.clone()
-    other[:, 4] = 3 + (source[:, 4] - 2) % (SOURCE - 3)
-    assert not torch.allclose(translator(other, target)[:, 0], logits[:, 0])
 
 
 def test_tables_are_shared_as_told():

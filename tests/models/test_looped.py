@@ -1,4 +1,4 @@
-"""Looped transformers: the recursion written out, steps, batches, and how often which position is repeated."""
+"""Looped transformers: the recursion written out, and how often which position is repeated."""
 
 import math
 
@@ -11,15 +11,6 @@ from structattn.models.builders.models import build_model
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import SettingsError
 
-VARIANTS = {
-    "three times": {"loops": 3},
-    "between": {"layers": 4, "loops": {"count": 2, "prelude": 1, "coda": 1}},
-    "log": {"loops": "log"},
-    "twice log, not injected": {"loops": {"factor": 2, "injected": False, "prelude": 1}},
-    "at most twice": {"loops": {"maximum": 2}},
-    "stacks": {"layers": "superposition-3.softmax+stack_pointer", "loops": "log"},
-    "recurrence": {"layers": "delta_product.1", "loops": "log", "norm": "post", "positions": "rotary"},
-}
 BOS, VOCABULARY = 1, 11
 
 
@@ -38,14 +29,6 @@ def built(kind="transformer", **model):
 def texts(batch=3, time=9):
     tokens = torch.randint(3, VOCABULARY, (batch, time), generator=torch.Generator().manual_seed(2))
     return torch.cat([torch.full((batch, 1), BOS), tokens], 1)
-
-
-SHAPES = dict.fromkeys(("between", "stacks"), pytest.mark.shapes)  # a number of loops, and one for each position
-
-
-@pytest.fixture(params=[pytest.param(model, id=name, marks=SHAPES.get(name, ())) for name, model in VARIANTS.items()])
-def model(request):
-    return built(**request.param)
 
 
 @torch.no_grad()
@@ -74,44 +57,6 @@ def test_each_position_is_repeated_for_the_length_of_its_prefix(injected):
             x = torch.where((k < counts)[:, None], y, x)
         expected.append(x[:, -1])
     torch.testing.assert_close(model.layers(embedded), model.layers.coda.final(torch.stack(expected, 1)))
-
-
-def test_steps_equal_the_whole(model):
-    tokens = texts()
-    whole, state, steps = model(tokens), model.initial_state(3), []
-    for each in tokens.unbind(1):
-        logits, state = model.step(each, state)
-        steps.append(logits)
-    torch.testing.assert_close(torch.stack(steps, 1), whole, rtol=1e-11, atol=1e-12)
-    weights = list(model.parameters())
-    expected = torch.autograd.grad(whole.square().sum(), weights, materialize_grads=True)
-    found = torch.autograd.grad(torch.stack(steps, 1).square().sum(), weights, materialize_grads=True)
-    for gradient, definition in zip(found, expected, strict=True):
-        assert (gradient - definition).norm() <= 1e-10 * max(1, definition.norm())
-
-
-@torch.no_grad()
-def test_a_state_is_a_value_that_beams_select_from(model):
-    tokens = texts()
-    _, state = model.step(tokens[:, 0], model.initial_state(3))
-    kept = state
-    for each in tokens[:, 1:5].unbind(1):
-        _, state = model.step(each, state)
-    chosen = torch.tensor([2, 2, 0])
-    logits, _ = model.step(tokens[chosen, 5], state.select(chosen))
-    torch.testing.assert_close(logits, model(tokens)[chosen, 5], rtol=1e-11, atol=1e-12)
-    torch.testing.assert_close(model.step(tokens[:, 1], kept)[0], model(tokens)[:, 1], rtol=1e-11, atol=1e-12)
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("kind", ["transformer", "masked"])
-@pytest.mark.parametrize("name", ["three times", "log", "at most twice"])
-def test_a_text_alone_equals_the_same_text_in_a_padded_batch(kind, name):
-    model, tokens, lengths = built(kind, **VARIANTS[name]), texts(), torch.tensor([10, 2, 5])
-    padded = torch.where(torch.arange(10) < lengths[:, None], tokens, 0)
-    together = model(padded, lengths)
-    for b, length in enumerate(lengths.tolist()):
-        torch.testing.assert_close(together[b, :length], model(tokens[b : b + 1, :length])[0], rtol=1e-11, atol=1e-12)
 
 
 @torch.no_grad()

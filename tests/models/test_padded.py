@@ -1,4 +1,4 @@
-"""Blank positions after a string: the definition written out, batches, language modeling, training, refusals."""
+"""Blank positions after a string: the definition written out, language modeling, training, refusals."""
 
 import math
 
@@ -70,18 +70,6 @@ def test_the_label_is_read_after_the_blanks(model):
         assert logits.label[0, n].item() == pytest.approx(whole.label[0, -1].item(), rel=1e-12)
         torch.testing.assert_close(logits.label[:, :n], whole.label[:, :n])
         torch.testing.assert_close(logits.language_modeling, whole.language_modeling[:, : n + 1])
-
-
-@torch.no_grad()
-def test_a_string_does_not_see_the_others_of_its_batch(model):
-    alone = strings(6, 0, 3)
-    lengths = torch.tensor([len(each) for each in alone])
-    batch = torch.nn.utils.rnn.pad_sequence(alone, batch_first=True)
-    logits = recognition_logits(model, batch, lengths)
-    for row, tokens in enumerate(alone):
-        own = recognition_logits(model, tokens[None], None)
-        for together, single in zip(logits[:2], own[:2], strict=True):
-            torch.testing.assert_close(together[row, : len(tokens)], single[0])
 
 
 @torch.no_grad()

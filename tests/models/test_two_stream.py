@@ -66,19 +66,6 @@ def test_sublayers_are_residual_in_each_stream(norm):
     torch.testing.assert_close(together(made(x, LENGTHS, memory, MEMORY_LENGTHS)), together(y))
 
 
-@pytest.mark.shapes
-@pytest.mark.parametrize("norm", ["pre", "post"])
-@pytest.mark.parametrize("cross", [False, True])
-def test_step_by_step_equals_the_whole(norm, cross):
-    made, x, memory, order = block(cross, norm=norm), streams(), streams(5, seed=2), torch.tensor([2, 0, 1])
-    given = (memory, MEMORY_LENGTHS) if cross else ()
-    whole, state = together(made(x, None, *given)), made.initial_state(3, *given)
-    for t in range(TIME):
-        y, state = made.step(x.map(lambda stream, t=t: stream[:, t]), state)
-        torch.testing.assert_close(together(y), whole[:, t])
-        x, whole, state = x.map(lambda stream: stream[order]), whole[order], state.select(order)
-
-
 @pytest.mark.parametrize("training", [True, False])
 def test_g_is_independent_of_the_embeddings_of_h(training):
     blocks, embedded, memory = (
@@ -166,20 +153,6 @@ def test_simplified_layers_have_no_other_parameters():
     model = simplified(num_heads=2)
     assert sum(parameter.numel() for parameter in model.layers.parameters()) == 2 * layer
     assert not [module for module in model.modules() if isinstance(module, torch.nn.LayerNorm)]
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("num_heads", [1, 2])
-def test_simplified_layers_step_by_step_equal_the_whole(num_heads):
-    model, tokens = simplified(num_heads=num_heads), torch.randint(3, 9, (2, TIME))
-    whole, state = model(tokens), model.initial_state(2)
-    for t in range(TIME):
-        logits, state = model.step(tokens[:, t], state)
-        torch.testing.assert_close(logits, whole[:, t])
-    logits, weights = model.attend(tokens)
-    torch.testing.assert_close(logits, whole)
-    records = model.explain(tokens)
-    assert all(torch.equal(own, record.weights) for own, record in zip(weights, records, strict=True))
 
 
 @pytest.mark.parametrize(

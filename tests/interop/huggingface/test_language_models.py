@@ -69,23 +69,6 @@ def test_logits_are_those_of_transformers_on_each_sequence_alone(build, kind, st
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("stack", STACKS, ids=str)
-def test_steps_equal_the_whole_and_states_are_values(build, stack):
-    model, ids = build("gpt2", stack), tokens()[:1].repeat(3, 1)
-    ids[1, 4:], ids[2, 2:] = 4, 5
-    whole, state = model(ids), model.initial_state(3)
-    for t in range(5):
-        before = state
-        logits, state = model.step(ids[:, t], before)
-        again, _ = model.step(ids[:, t], before)
-        torch.testing.assert_close(logits, whole[:, t], rtol=1e-10, atol=1e-10)
-        assert torch.equal(logits, again)
-    chosen = torch.tensor([2, 0, 2])
-    logits, _ = model.step(ids[chosen, 5], state.select(chosen))
-    torch.testing.assert_close(logits, whole[chosen, 5], rtol=1e-10, atol=1e-10)
-
-
-@torch.no_grad()
 def test_only_the_positions_asked_for_are_predicted_and_the_mask_is_an_input_only(build):
     model, ids = build("roberta"), tokens()
     assert model.mask == VOCABULARY
