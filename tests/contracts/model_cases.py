@@ -61,21 +61,27 @@ EMBEDDINGS = ("table", C2W, CHARACTER_LSTM)
 def of_layers() -> dict[str, Any]:
     """Transformers with each mechanism, before softmax attention, which passes on what it has from a wrong position.
 
-    Each takes the next kind of positions, added stack, kind of loops and other options.
+    Each takes the next kind of positions, added stack and other options.
     """
     stacks = cycle([None, *map(mechanism, ADDED)])
-    positions = cycle([*POSITIONS, *OTHER_POSITIONS])
-    options, loops, looped_positions = cycle(({}, NORMS, TIED)), cycle(LOOPS), cycle(POSITIONS)
-    embeddings, others = cycle(EMBEDDINGS), cycle((TIED, NORMS, {}))  # a table alone can be tied
+    positions, options = cycle([*POSITIONS, *OTHER_POSITIONS]), cycle(({}, NORMS, TIED))
     models: dict[str, Any] = {}
     for name in IN_LAYERS:
         pair = [mechanism(name), SOFTMAX | {"stack": next(stacks)}]
         models[f"transformer, {name}"] = transformer(pair, positions=next(positions), **next(options))
         models[f"masked, {name}"] = transformer(pair, kind="masked", positions=next(positions), **next(options))
-        looped = next(loops)
-        layers = [mechanism(name), *[SOFTMAX] * (2 if "coda" in looped else 1)]
-        loop = {"loops": looped, "embedding": next(embeddings), "positions": next(looped_positions), **next(others)}
-        models[f"looped, {name}"] = transformer(layers, **loop)
+    return models
+
+
+def of_loops() -> dict[str, Any]:
+    """Looped transformers with each kind of loops and two mechanisms, and with the next positions and embeddings."""
+    positions, embeddings = cycle(POSITIONS), cycle(EMBEDDINGS)
+    options = cycle((TIED, NORMS, {}))  # a table alone can be tied
+    models: dict[str, Any] = {}
+    for loops, first, second in zip(LOOPS, IN_LAYERS[::2], cycle(IN_LAYERS[1::2]), strict=False):
+        layers = [mechanism(first), mechanism(second), *[SOFTMAX] * ("coda" in loops)]
+        chosen = {"positions": next(positions), "embedding": next(embeddings), **next(options)}
+        models[f"looped, {first}, {second}"] = transformer(layers, loops=loops, **chosen)
     return models
 
 
@@ -202,7 +208,7 @@ def of_transformers_library() -> dict[str, Any]:
     return models
 
 
-_MODELS = of_layers() | of_sides() | of_two_streams() | of_variants() | of_networks()
+_MODELS = of_layers() | of_loops() | of_sides() | of_two_streams() | of_variants() | of_networks()
 CASES = {**{name: ModelCase(model) for name, model in _MODELS.items()}, **of_tasks()}
 HUGGINGFACE_CASES = {name: ModelCase(model) for name, model in of_transformers_library().items()}
 """Of models of transformers: that library takes seconds to import."""
