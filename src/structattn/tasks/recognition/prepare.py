@@ -172,26 +172,36 @@ def _hard_splits(language: RecognitionLanguage, sizes: RecognitionSizes, seed: i
         (sizes.max_length_long, {"valid-long": 0.5, "test": 0.5}),
         (longest, {"test": 1.0}),
     )
-    shape = _shape_of_negatives(language, plan["train"][0], test_seed)
+    of_training, of_others = _rules_of_negatives(language, plan["train"][0], test_seed)
     return {
         split: hard_examples(
-            language, lengths, Split(split, shares), shape, numpy_generator(own, KIND, language.name, "hard", split)
+            language,
+            lengths,
+            Split(split, shares),
+            of_training if split == "train" else of_others,
+            numpy_generator(own, KIND, language.name, "hard", split),
         )
         for split, (lengths, own) in plan.items()
     }
 
 
-def _shape_of_negatives(language: RecognitionLanguage, lengths: list[int], seed: int) -> Shape:
-    """Return the conjunction of the trivial rules, without those that decide it, as counts decide parity."""
+def _rules_of_negatives(language: RecognitionLanguage, lengths: list[int], seed: int) -> tuple[Shape, Shape]:
+    """Return what negatives of the training set satisfy, and those of the other splits.
+
+    The former is the shape or, in a language without one, the rule of neighbours; the latter is each trivial rule. Left
+    out are rules that decide the language, as counts decide parity. Training on what counts tell apart, too, teaches
+    more, and does not help where they do not.
+    """
     generator = numpy_generator(seed, KIND, language.name, "neighbours")
     members = language.sample_each(lengths, generator)
     everywhere = Split("train", ((max(lengths, default=0), {"train": 1.0}),))
     some = sorted(lengths)[:: max(1, len(lengths) // _PROBES)]
-    kept = [] if language.has_shape is None else [language.has_shape]
+    shape = [] if language.has_shape is None else [language.has_shape]
+    kept = [*shape]
     for rule in (Neighbours.of(members), Counts(members, len(language.alphabet))):
         if hard_examples(language, some, everywhere, all_of([*kept, rule]), generator):
             kept.append(rule)
-    return all_of(kept)
+    return all_of(shape or [rule for rule in kept if not isinstance(rule, Counts)]), all_of(kept)
 
 
 def _cycled(valid: list[int], high: int, count: int) -> list[int]:
