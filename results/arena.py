@@ -178,6 +178,8 @@ def best_rule(of_language: Sequence[Entry]) -> str:
     rule, scores = max(rule_scores(of_language[0]).items(), key=lambda each: max(each[1]))
     if max(scores) <= FAIR:
         return ""
+    if min(scores) == 1:
+        return f"- The rule *{rule}* decides it.\n"
     means = {each.model: [mean_of(each.numbers(f"accuracy_{place}")) for place in PLACES] for each in of_language}
     above = [[name for name, of in means.items() if of[index] > scores[index]] for index in range(len(PLACES))]
     within, beyond = (", ".join(names) or "none" for names in above)
@@ -195,9 +197,9 @@ def earlier_negatives(found: Sequence[Entry]) -> str:
     languages = ", ".join(dict.fromkeys(each.language for each in old))
     parts = [(each.model, len(each.trials), len(each.trials) * (each.seconds or 0.0)) for each in old]
     return (
-        f"The trials on {languages} are to be run again ({hours(parts)} hours of one core): since then negatives have "
-        "to satisfy the rule *counts*, unless it decides the language, as it does parity. Until then an accuracy below "
-        "that of the rule says nothing of stacks there.\n\n"
+        f"The trials on {languages} are to be run again ({hours(parts)} hours of one core): negatives of validation "
+        "and test now satisfy the rule *counts*, unless it decides the language, as it does parity. Theirs did not, "
+        "and an accuracy below that of the rule says nothing of stacks there.\n\n"
     )
 
 

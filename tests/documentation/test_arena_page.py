@@ -134,6 +134,7 @@ def test_models_are_compared_with_the_best_rule():
         "- The rule *counts* has 0.900 within and 0.500 beyond. Models above it on average: LSTM within; "
         "Tf, LSTM beyond.\n"
     )
+    assert arena.best_rule([entry(trial(counts=(200, 300, 500)))]) == "- The rule *counts* decides it.\n"
     assert "on average: none within; " in arena.best_rule(models[:1])
 
 
