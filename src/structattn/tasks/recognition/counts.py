@@ -54,7 +54,8 @@ class Lattice:
             factor, remainder = divmod(vector[column], row[column])
             if remainder:
                 return False
-            vector = _minus(vector, factor, row)
+            if factor:
+                vector = _minus(vector, factor, row)
         return not any(vector)
 
     def _add(self, vector: Row) -> None:
