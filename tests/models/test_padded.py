@@ -23,7 +23,7 @@ MODEL = {"layers": 2, "d_model": 8, "d_ff": 8, "num_heads": 2, "positions": "non
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("data") / "copy"
-    prepare_recognition(path, "marked-copy", "hard", sizes=RecognitionSizes(40, 10, 4, 7, 9, 11))
+    prepare_recognition(path, "marked-copy", "hard", sizes=RecognitionSizes(40, 20, 4, 13, 15, 17))
     return path
 
 

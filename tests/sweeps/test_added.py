@@ -19,7 +19,7 @@ from structattn.sweeps.trials import make_trials
 from structattn.tasks.recognition.prepare import RecognitionSizes, prepare_recognition
 from structattn.training.run_training import train
 
-SIZES = {"train": 30, "valid": 10, "test": 4, "max_length": 7, "max_length_long": 9, "max_length_test": 11}
+SIZES = {"train": 30, "valid": 20, "test": 4, "max_length": 13, "max_length_long": 15, "max_length_test": 17}
 RATE = "training.optimizer.learning_rate"
 TREE = {
     "base": {
@@ -76,12 +76,12 @@ def test_a_run_is_scored_beside_the_trials(own, tmp_path):
     assert added.splits == split_scores({"test": stored})
     assert added.parameters == stored["parameters"]
     groups, members = stored["recognition"]["groups"]["all"], stored["recognition"]["members"]
-    beyond = [groups["8-9"], groups["10+"]]
+    beyond = [groups["14-15"], groups["16+"]]
     expected = sum(each["successes"] for each in beyond) / sum(each["trials"] for each in beyond)
-    assert added.splits["test"]["accuracy_within"] == groups["0-7"]["value"]
+    assert added.splits["test"]["accuracy_within"] == groups["0-13"]["value"]
     assert added.splits["test"]["accuracy_beyond"] == pytest.approx(expected)
-    sums = [members[band]["num_tokens"] * members[band]["cross_entropy_difference"] for band in ("8-9", "10+")]
-    expected = sum(sums) / sum(members[band]["num_tokens"] for band in ("8-9", "10+"))
+    sums = [members[band]["num_tokens"] * members[band]["cross_entropy_difference"] for band in ("14-15", "16+")]
+    expected = sum(sums) / sum(members[band]["num_tokens"] for band in ("14-15", "16+"))
     assert added.splits["test"]["members_difference_beyond"] == pytest.approx(expected)
     (own / "scores" / "test.json").unlink()
 

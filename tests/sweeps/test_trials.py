@@ -221,7 +221,7 @@ def test_transduction_pairs_can_be_prepared(tree, tmp_path):
 
 
 def test_labelled_strings_can_be_prepared(tree, tmp_path):
-    sizes = {"train": 20, "valid": 8, "test": 4, "max_length": 9, "max_length_long": 9, "max_length_test": 11}
+    sizes = {"train": 20, "valid": 20, "test": 4, "max_length": 15, "max_length_long": 15, "max_length_test": 17}
     tree["base"]["task"] = "recognition"
     tree["base"]["prepare"] = {"kind": "recognition", "protocol": "hard", **sizes}
     tree["grid"]["language"] = {"copy": {"prepare.language": "marked-copy"}, "own": {"prepare.language": "own.cfg"}}
@@ -230,4 +230,4 @@ def test_labelled_strings_can_be_prepared(tree, tmp_path):
     prepare_data(tmp_path / "data", made["marked-copy"].seeded(1))
     prepared = open_prepared(tmp_path / "data")
     assert (prepared.kind, prepared.header.extra["protocol"]) == ("recognition", "hard")
-    assert int(prepared.split("test").lengths.max()) == 11
+    assert int(prepared.split("test").lengths.max()) == 17

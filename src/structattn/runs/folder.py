@@ -14,7 +14,7 @@ from structattn.settings.evaluation import EvaluationSettings
 from structattn.settings.run import LIMITS, RunSettings, resolve_settings
 from structattn.settings.yaml import parse_mapping
 from structattn.support.errors import CheckpointError, DataError, SettingsError, StructattnError, UsageError
-from structattn.support.files import flush_to_disk, remove_file_unflushed, replace_file
+from structattn.support.files import flush_to_disk, remove_file_unflushed, remove_folders, replace_file
 from structattn.support.json_files import read_json, write_json
 from structattn.support.plugins import require_loaded
 from structattn.support.reading import read_bytes
@@ -216,7 +216,7 @@ def withdraw_run(run_dir: RunFolder) -> None:
     ours = {run_dir.settings, run_dir.card, run_dir.events, run_dir.timing, run_dir.lock, run_dir.checkpoints}
     if not ours.issuperset(run_dir.path.iterdir()) or any(run_dir.checkpoints.iterdir()):
         return
-    run_dir.checkpoints.rmdir()
+    remove_folders([run_dir.checkpoints])
     for log in (run_dir.events, run_dir.timing):
         remove_file_unflushed(log)
     flush_to_disk(run_dir.path)
