@@ -88,6 +88,13 @@ def test_a_folder_with_something_else_is_refused(tree, tmp_path):
     assert [entry.name for entry in (tmp_path / "prepared").iterdir()] == ["header.json"]
 
 
+@pytest.mark.parametrize("name", [".sweep.yaml.1b", ".trials.json.1b"])
+def test_what_a_loss_of_power_leaves_of_a_start_is_not_something_else(tree, run_here, tmp_path, name):
+    (tmp_path / "runs").mkdir()
+    (tmp_path / name).touch()
+    run_here(tree | {"grid": {"language": {"Dyck": {"prepare.language": "dyck"}}}, "restarts": 1}, tmp_path)
+
+
 def test_completed_trials_are_not_repeated(tree, run_undisturbed, tmp_path):
     rows = run_undisturbed(tree, tmp_path / "sweep")
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "sweep" / "runs").rglob("*") if path.is_file()}

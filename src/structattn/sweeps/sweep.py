@@ -98,7 +98,9 @@ def _require_sweep_or_nothing(folder: SweepFolder) -> None:
     if folder.settings.exists() or not folder.path.exists():
         return
     begun = {folder.runs.name, folder.lock.name}  # of a sweep that was killed before it had settings
-    if others := sorted(entry.name for entry in folder.path.iterdir() if entry.name not in begun):
+    others = sorted(entry.name for entry in folder.path.iterdir() if entry.name not in begun)
+    unfinished = (f".{folder.settings.name}.", f".{folder.index.name}.")
+    if others := [name for name in others if not name.startswith(unfinished)]:
         raise StructattnError(f"{folder.path}: expected a new or empty folder or a sweep's, found {others[0]!r} in it")
 
 
