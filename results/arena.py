@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Final
 
 from arena_entries import PLACES, SOLVED, Entry, entries, pooled
@@ -60,7 +61,7 @@ Settings and all numbers: {json}; by trial: {trials}.
   few.
 - **Solve**: at least {solved:.0%} accuracy, with Wilson's interval of the share.
 - **Rules** know no more than the length, which symbols stand side by side, the shape, or *counts*: the linear
-  equations, exact or modulo a number, between the numbers of symbols at odd and at even places.
+  equations, exact or modulo a number, between the numbers of symbols at odd and at even positions.
 - **CPU seconds** are those of a training with one thread, **parameters** those of the first seed.
 - All models have one budget of {epochs} epochs, and the seeds take the learning rates {rates} in turn: FLaRe draws
   them and stops early. No transformer has positions. So the figures are no repetition of the published ones.
@@ -126,10 +127,6 @@ def _modelled(entry: Entry) -> str:
     return f"has learned the distribution at the lengths of training with {_of(close)}, {rest}"
 
 
-def mean_of(numbers: Sequence[float]) -> float:
-    return sum(numbers) / len(numbers)
-
-
 def mean(numbers: Sequence[float], one: Proportion | None = None) -> str:
     """Return a mean with half its 95 % interval; of one number, the interval over strings."""
     if not numbers:
@@ -180,7 +177,7 @@ def best_rule(of_language: Sequence[Entry]) -> str:
         return ""
     if min(scores) == 1:
         return f"- The rule *{rule}* decides it.\n"
-    means = {each.model: [mean_of(each.numbers(f"accuracy_{place}")) for place in PLACES] for each in of_language}
+    means = {each.model: [fmean(each.numbers(f"accuracy_{place}")) for place in PLACES] for each in of_language}
     above = [[name for name, of in means.items() if of[index] > scores[index]] for index in range(len(PLACES))]
     within, beyond = (", ".join(names) or "none" for names in above)
     return (

@@ -10,9 +10,9 @@ Row = list[int]
 class Counts:
     """Accepts strings whose counts satisfy each linear equation, exact or modulo a number, that holds for some members.
 
-    Counted is each symbol at odd and at even places. In ww^R it occurs as often at the ones as at the others, in w#w^R
-    a letter occurs an even number of times, in Dyck languages a bracket opens as often at odd places as it closes at
-    even ones. The rule knows nothing else of the order, and needs no stack.
+    Counted is each symbol at odd and at even positions: two Parikh vectors. In ww^R it occurs as often at odd positions
+    as at even ones, in w#w^R a letter occurs an even number of times, in Dyck languages a bracket opens as often at odd
+    positions as it closes at even ones. The rule knows nothing else of the order, and needs no stack.
 
     Args:
         members: the strings; without any, none is accepted.
@@ -32,8 +32,8 @@ class Counts:
 
     def _of(self, string: String) -> tuple[int, ...]:
         counts = [0] * (2 * self._num_symbols)
-        for place, symbol in enumerate(string):
-            counts[2 * symbol + place % 2] += 1
+        for position, symbol in enumerate(string):
+            counts[2 * symbol + position % 2] += 1
         return tuple(counts)
 
 

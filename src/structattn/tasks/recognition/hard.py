@@ -1,6 +1,6 @@
-"""Well-shaped negatives: strings that no trivial rule tells from members, at the lengths of members.
+"""Well-shaped negatives: strings outside a language that satisfy a rule of its members.
 
-Each negative is one edit away from a member of its length, satisfies the rules, and is no member. Members and negatives
+Each negative is one edit away from a member of its length, satisfies the rule, and is no member. Members and negatives
 have the same number of strings at each length, so the length does not give the label away either.
 """
 

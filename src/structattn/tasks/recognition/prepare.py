@@ -189,8 +189,8 @@ def _rules_of_negatives(language: RecognitionLanguage, lengths: list[int], seed:
     """Return what negatives of the training set satisfy, and those of the other splits.
 
     The former is the shape or, in a language without one, the rule of neighbours; the latter is each trivial rule. Left
-    out are rules that decide the language, as counts decide parity. Training on what counts tell apart, too, teaches
-    more, and does not help where they do not.
+    out are rules that decide the language, as counts decide parity. Negatives that counts tell apart stay in training:
+    with them more seeds learned w#w^R (docs/guides/recognition.md).
     """
     generator = numpy_generator(seed, KIND, language.name, "neighbours")
     members = language.sample_each(lengths, generator)

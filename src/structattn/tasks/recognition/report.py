@@ -14,7 +14,7 @@ CAPTION: Final = (
     "Percent of strings with the right label, by length, with 95 % intervals (Wilson). Well-shaped negatives satisfy "
     "the rule of shape of the language or, if it has none, have the neighbours of training members. Rules: the more "
     "frequent label; whether members have the length; whether training members have the neighbours; whether the counts "
-    "of symbols at odd and at even places satisfy the linear equations of training members; the shape."
+    "of symbols at odd and at even positions satisfy the linear equations of training members; the shape."
 )
 
 
