@@ -27,7 +27,7 @@ def reversal(string):
 
 
 def marked_reversal(string):
-    """In w#w^R letters at odd and at even positions are even in number, and half of all letters stand before #."""
+    """In w#w^R letters at odd and at even positions are even in number; # is an even distance off the middle."""
     if string.count(2) != 1 or len(string) % 2 == 0:
         return False
     even = all(string[start::2].count(letter) % 2 == 0 for start in range(2) for letter in range(2))
@@ -35,7 +35,7 @@ def marked_reversal(string):
 
 
 def brackets(string):
-    """In Dyck languages a bracket opens as often at odd positions as it closes at even ones, and the other way round."""
+    """In Dyck languages a bracket opens as often at odd positions as it closes at even ones, and vice versa."""
     return all(
         string[start::2].count(opening) == string[1 - start :: 2].count(closing)
         for start in range(2)
