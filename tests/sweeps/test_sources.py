@@ -5,7 +5,7 @@ import json
 import pytest
 
 from structattn.settings.sweep import SweepSettings
-from structattn.support.errors import DataError
+from structattn.support.errors import DataError, StructattnError
 from structattn.sweeps.results import read_sweep_results
 
 
@@ -65,6 +65,39 @@ def test_a_stored_result_of_another_prepared_folder_is_refused(text, run_here, t
         run_here(tree, tmp_path / "third", stored)
 
 
+@pytest.fixture
+def stored(tree, run_here, tmp_path):
+    """The results of a sweep of one trial, whose settings are now those of ``tree``."""
+    tree |= {"grid": {}, "restarts": 1}
+    tree["base"]["prepare"]["language"] = "dyck"
+    run_here(tree, tmp_path / "sweep", tmp_path / "results.trials.jsonl")
+    return tmp_path / "results.trials.jsonl"
+
+
+def test_trials_do_not_join_results_of_data_that_another_version_drew(tree, stored, run_here, write_trials, tmp_path):
+    content = json.loads(stored.read_text())
+    tree["base"]["training"]["max_updates"] = 2
+    assert len(run_here(tree, tmp_path / "same", stored)[1]) == 1
+    write_trials(stored, [content | {"data_digest": "0" * 64}])
+    with pytest.raises(StructattnError, match="1 of 1 trials failed") as error:
+        run_here(tree, tmp_path / "other", stored)
+    assert "results.trials.jsonl:1: results of other data: the digest of their files was 00" in error.value.__notes__[0]
+    assert not list((tmp_path / "other" / "runs").iterdir())  # nothing was trained
+    tree["seed"] = 7
+    assert len(run_here(tree, tmp_path / "seed", stored)[1]) == 1  # its data have another `prepare`
+
+
+def test_lines_of_one_prepare_and_two_data_are_refused(tree, stored, write_trials, tmp_path):
+    content = json.loads(stored.read_text())
+    other = content | {"trial": "0123456789ab", "data_digest": "0" * 64}
+    write_trials(stored, [content, other])
+    with pytest.raises(DataError, match=r"jsonl:2: results of other data than line 1: the digest is 0000"):
+        read_sweep_results(SweepSettings.model_validate(tree), tmp_path / "nowhere", stored)
+    del other["data_digest"]  # of an earlier version
+    write_trials(stored, [content, other])
+    read_sweep_results(SweepSettings.model_validate(tree), tmp_path / "nowhere", stored)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -72,11 +105,7 @@ def test_a_stored_result_of_another_prepared_folder_is_refused(text, run_here, t
         ({"prepare": {"group_size": 7}}, r"prepare\.group_size was 7 and is now 10"),
     ],
 )
-def test_a_stored_result_of_another_default_is_refused(tree, run_here, write_trials, tmp_path, change, message):
-    tree |= {"grid": {}, "restarts": 1}
-    tree["base"]["prepare"]["language"] = "dyck"
-    stored = tmp_path / "new/results.trials.jsonl"
-    run_here(tree, tmp_path / "sweep", stored)
+def test_a_stored_result_of_another_default_is_refused(tree, stored, write_trials, tmp_path, change, message):
     content = json.loads(stored.read_text())
     for part, fields in change.items():
         merge(content[part], fields)

@@ -1,5 +1,7 @@
-"""Prepare the data of a trial, and find changes of their source files since then."""
+"""Prepare the data of a trial, and find changes of the data and of their source files since then."""
 
+import hashlib
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -31,6 +33,7 @@ from structattn.tasks.transformations.prepare import TransformationSizes, prepar
 from structattn.tasks.translation.filters import Filters
 from structattn.tasks.translation.prepare import prepare_parallel
 from structattn.tasks.translation.tokenizer_training import TokenizerSettings
+from structattn.text.folders.header import LOG_PROBABILITIES, read_header
 from structattn.text.lines import Normalization
 
 
@@ -90,6 +93,20 @@ def prepare_data(folder: Path, data: Prepare) -> None:
 def _paths(data: ParallelText | Treebank) -> dict[str, list[Path]]:
     """Return split -> its files."""
     return {name: [Path(file) for file in files] for name, files in data.splits.items()}
+
+
+def digest_of_data(folder: Path) -> str:
+    """Return the SHA-256 of the digests of a prepared folder's files.
+
+    It is the same wherever data are prepared again: it leaves out the header, which has the paths of the sources, and
+    log-probabilities, whose last digits may depend on the processor.
+
+    Raises:
+        DataError: the header is missing or damaged.
+    """
+    header, _ = read_header(folder)
+    files = {name: digest for name, digest in header.files.items() if Path(name).name != LOG_PROBABILITIES.name}
+    return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
 
 
 _KIND: Final = "sources"

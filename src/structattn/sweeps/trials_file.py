@@ -4,8 +4,9 @@ It replaces the run folders with their weights: it can be committed, and a sweep
 """
 
 import copy
+import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
@@ -23,7 +24,7 @@ from structattn.support.files import create_folder, write_atomically
 from structattn.support.json_files import Shape, check_shape, json_with_digest, parse_object, without_digest
 from structattn.support.locks import exclusive_lock
 from structattn.support.reading import content_of
-from structattn.sweeps.data_preparation import recorded_sources, require_same_sources
+from structattn.sweeps.data_preparation import digest_of_data, recorded_sources, require_same_sources
 from structattn.sweeps.outcome import Outcome
 from structattn.sweeps.trials import PREPARE, Trial
 
@@ -53,6 +54,7 @@ class _TrialShape(Shape):
     settings: dict[str, Any]
     prepare: dict[str, Any] | None
     sources: dict[str, str] = Field(default={})
+    data_digest: str | None = None
     end: dict[str, Any] | None
     validations: list[dict[str, Any]]
     scores: dict[str, dict[str, Any]]
@@ -104,6 +106,7 @@ def _content(trial: Trial, run_dir: Path, outcome: Outcome, cpu_seconds: float |
         "settings": trial.settings.model_dump(mode="json", exclude={"data", "seed"}),
         "prepare": None if trial.prepare is None else trial.prepare.model_dump(mode="json"),
         "sources": recorded_sources(trial),
+        **({} if trial.prepare is None else {"data_digest": digest_of_data(trial.settings.data)}),
         "commit": source_commit(),
         **{name: card[name] for name in ("version", "environment", "hardware", "parameters")},
         **({} if cpu_seconds is None else {"cpu_seconds": cpu_seconds}),
@@ -129,6 +132,27 @@ def read_outcome(path: Path | None, trial: Trial) -> Outcome | None:
     require_same_sources(content.get("sources", {}), trial, f"{path}:{line.number}")
     stopped = None if content.get("stopped") is None else Budget(**content["stopped"])
     return Outcome(content["end"], content["validations"], content["scores"], content["analyses"], stopped)
+
+
+def require_same_data(path: Path, trial: Trial) -> None:
+    """Check that the results of a file are of the data of a trial, as far as their `prepare` is the same.
+
+    Another version may draw other data from the same settings.
+
+    Raises:
+        DataError: the file is damaged, or has results of other data.
+    """
+    if trial.prepare is None:
+        return  # compared by the header of their folder, with the source files
+    digest, data = digest_of_data(trial.settings.data), trial.prepare.model_dump(mode="json")
+    for line in _read_lines(path).values():
+        if line.content["prepare"] == data and line.content.get("data_digest", digest) != digest:
+            raise DataError(
+                path,
+                f"results of other data: the digest of their files was {line.content['data_digest']}, and that of "
+                f"{trial.settings.data} is {digest}; without the lines of these data their trials are trained again",
+                line.number,
+            )
 
 
 def _require_same_settings(stored: dict[str, Any], trial: Trial, path: Path, line: int) -> None:
@@ -164,4 +188,16 @@ def _parsed_lines(path: Path, state: tuple[int, ...]) -> Mapping[str, _Line]:
         if name in lines:
             raise DataError(path, f"a second line of the trial {name}, after line {lines[name].number}", number)
         lines[name] = _Line(number, f"{text.decode()}\n", without_digest(content, path, _KIND, name, number))
+    _require_same_data_of_lines(path, lines.values())
     return lines
+
+
+def _require_same_data_of_lines(path: Path, lines: Iterable[_Line]) -> None:
+    """Check that lines with the same `prepare` are of the same data; earlier versions did not record their digest."""
+    first: dict[str, _Line] = {}
+    for line in lines:
+        if (digest := line.content.get("data_digest")) is not None:
+            other = first.setdefault(json.dumps(line.content["prepare"], sort_keys=True), line)
+            if (expected := other.content["data_digest"]) != digest:
+                reason = f"results of other data than line {other.number}: the digest is {digest}; expected {expected}"
+                raise DataError(path, reason, line.number)

@@ -19,7 +19,7 @@ from structattn.support.progress import progress_in_worker
 from structattn.sweeps.data_preparation import prepare_data, write_sources
 from structattn.sweeps.outcome import Outcome, TrialResult, outcome_after, outcome_of_run, trial_result
 from structattn.sweeps.trials import Trial
-from structattn.sweeps.trials_file import read_outcome, store_outcome
+from structattn.sweeps.trials_file import read_outcome, require_same_data, store_outcome
 from structattn.training.distributed import LostProcessError
 from structattn.training.run_training import train
 
@@ -80,6 +80,8 @@ def run_job(job: Job) -> JobResult:
 
 def _train_and_evaluate(job: Job) -> None:
     prepare_trial_data(job.trial)
+    if job.trial_results is not None:
+        require_same_data(job.trial_results, job.trial)
     is_new, before = not RunFolder(job.run_dir).has_run(), process_time()
     train(job.trial.settings, job.run_dir, resume="auto", torchrun=False, pause_after=job.pause_after)
     cpu_seconds = process_time() - before if is_new else None  # a part of the training would be no cost
