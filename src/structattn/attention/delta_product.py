@@ -161,9 +161,10 @@ class DeltaProductAttention(nn.Module):
     def _convolved(self, inputs: Float[Tensor, "batch time channels"]) -> Float[Tensor, "batch time channels"]:
         if self.convolution is None:
             return F.silu(inputs)
-        padded = F.pad(inputs, (0, 0, self.convolution_size - 1, 0))
-        windows = padded.unfold(1, self.convolution_size, 1) if inputs.shape[1] else padded[:, :0, :, None]
-        return F.silu((windows * self.convolution).sum(-1))
+        before, time = self.convolution_size - 1, inputs.shape[1]
+        padded = F.pad(inputs, (0, 0, before, 0))
+        taps = [padded[:, i : i + time] * weights for i, weights in enumerate(self.convolution.unbind(-1))]
+        return F.silu(sum(taps[1:], start=taps[0]))
 
     def _recurrence(self, inputs: Tensor, others: list[Tensor]) -> list[Tensor]:
         """Return query, key, value, beta and log-decay, as ``delta_product`` takes them."""

@@ -1,14 +1,13 @@
 """Gated DeltaProduct in chunks: matrix products within a chunk, and a scan over the chunks; see DERIVATION.md.
 
-Legend: each Householder step of a chunk of tokens is a row; G is the sum of the log-decays of the chunk up to a row,
-A the strictly lower triangular matrix of the system for the updates of all rows.
+Legend: each Householder step of a chunk of tokens is a row; G is the sum of the log-decays of the chunk up to a token,
+which all its rows share; A the strictly lower triangular matrix of the system for the updates of all rows.
 """
 
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from structattn.support.shapes import Float
 
@@ -22,16 +21,16 @@ class _Chunks(NamedTuple):
     Args:
         query: q / sqrt(a) of each token.
         key: k of each row.
-        cumulative: G of each row.
-        decay: e^(G_l - G_j) for each row l, and j up to l; else 0.
+        cumulative: G of each token.
+        decay: e^(G_s - G_t) for each token s, and each row of the tokens t up to s; else 0.
         value: the solve of diag(beta) V.
         erased: the solve of diag(beta e^G) K.
     """
 
     query: Float[Tensor, "batch heads chunks tokens key"]
     key: Float[Tensor, "batch heads chunks rows key"]
-    cumulative: Float[Tensor, "batch heads chunks rows"]
-    decay: Float[Tensor, "batch heads chunks rows rows"]
+    cumulative: Float[Tensor, "batch heads chunks tokens"]
+    decay: Float[Tensor, "batch heads chunks tokens rows"]
     value: Float[Tensor, "batch heads chunks rows value"]
     erased: Float[Tensor, "batch heads chunks rows key"]
 
@@ -50,10 +49,10 @@ def delta_product_chunked(
     num_chunks = 1 + (time * steps - 1) // ROWS
     tokens = 1 + (time - 1) // num_chunks  # chunks of one length, so that the last is hardly padded
     chunks = _chunks(tokens, query, key, value, beta, log_decay)
-    own = _readings_within(chunks, steps)
+    own = (chunks.query @ chunks.key.mT) * chunks.decay  # the weight of each row's update in each token's reading
     kept = torch.exp(chunks.cumulative[..., -1:, None])
     added = chunks.decay[..., -1, :, None] * chunks.key
-    decayed = torch.exp(chunks.cumulative[..., steps - 1 :: steps])[..., None] * chunks.query
+    decayed = torch.exp(chunks.cumulative)[..., None] * chunks.query
     readings, state = [], query.new_zeros(*query.shape[:2], query.shape[-1], value.shape[-1])
     for n in range(chunks.query.shape[2]):
         update = chunks.value[:, :, n] - chunks.erased[:, :, n] @ state
@@ -65,27 +64,21 @@ def delta_product_chunked(
 def _chunks(tokens: int, query: Tensor, key: Tensor, value: Tensor, beta: Tensor, log_decay: Tensor) -> _Chunks:
     missing = -query.shape[2] % tokens
     query = _split(query * max(query.shape[-1], 1) ** -0.5, missing, tokens)
-    key, value = (_split(part, missing, tokens).flatten(3, 4) for part in (key, value))
-    beta = _split(beta[..., None], missing, tokens).flatten(3)
-    decays = F.pad(log_decay[..., None], (0, beta.shape[3] // tokens - 1))  # each token's first row decays
-    decays = _split(decays[..., None], missing, tokens).flatten(3)
-    cumulative, decay = decays.cumsum(-1), _decay_between(decays)
-    among = beta[..., None] * (key @ key.mT) * decay
-    right = torch.cat([beta[..., None] * value, (beta * torch.exp(cumulative))[..., None] * key], -1)
+    key, value, beta = (_split(part, missing, tokens) for part in (key, value, beta[..., None]))
+    decays = _split(log_decay[..., None], missing, tokens).squeeze(-1)
+    cumulative, decay = decays.cumsum(-1), _decay_between(decays).repeat_interleave(key.shape[-2], -1)
+    keys, weighted = key.flatten(3, 4), beta * key
+    among = (weighted.flatten(3, 4) @ keys.mT) * decay.repeat_interleave(key.shape[-2], -2)
+    right = torch.cat([beta * value, torch.exp(cumulative)[..., None, None] * weighted], -1).flatten(3, 4)
     # The diagonal and what is above it are not read.
     solved = torch.linalg.solve_triangular(among.tril(-1), right, upper=False, unitriangular=True)
-    return _Chunks(query, key, cumulative, decay, *solved.split([value.shape[-1], key.shape[-1]], -1))
+    return _Chunks(query, keys, cumulative, decay, *solved.split([value.shape[-1], key.shape[-1]], -1))
 
 
-def _readings_within(chunks: _Chunks, steps: int) -> Float[Tensor, "batch heads chunks tokens rows"]:
-    """Return the weight of each row's update in each token's reading."""
-    return (chunks.query @ chunks.key.mT) * chunks.decay[..., steps - 1 :: steps, :]
+def _decay_between(decays: Float[Tensor, "*chunks tokens"]) -> Float[Tensor, "*chunks tokens tokens"]:
+    """Return e^(G_s - G_t) where token t is not after token s, else 0.
 
-
-def _decay_between(decays: Float[Tensor, "*chunks rows"]) -> Float[Tensor, "*chunks rows rows"]:
-    """Return e^(G_l - G_j) where row j is not after row l, else 0.
-
-    The decays from j + 1 to l are summed: a difference of sums has lost the small ones after a large one.
+    The decays from t + 1 to s are summed: a difference of sums has lost the small ones after a large one.
     """
     ones = torch.ones(decays.shape[-1], decays.shape[-1], dtype=torch.bool, device=decays.device)
     sums = torch.where(ones.tril(-1), decays[..., None], 0).cumsum(-2)
