@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from structattn.models.recurrent.recurrence import StackController
+from structattn.models.recurrent.recurrence import StackController, hidden_states
 from structattn.operators.common.checks import mask_padding
 from structattn.operators.common.dropout import checked_rate, dropout
 from structattn.operators.common.implementation import Implementation
@@ -53,8 +53,8 @@ class DeepRecurrence(StackController):
     reading an action is seen by the output one step later. There is one bias vector for each layer.
 
     L U (if learned) + G (U + I + R + 1) + (L - 1) G (2 U + 1) parameters, U units, I inputs, R numbers of a reading,
-    and G = 4 U for an LSTM, U otherwise; a stack adds (U + 1)(A + m), a nondeterministic stack m more. Each step is
-    computed in torch, layer by layer.
+    and G = 4 U for an LSTM, U otherwise; a stack adds (U + 1)(A + m), a nondeterministic stack m more. With a stack,
+    whose reading the first layer waits for, each step is computed in torch, layer by layer; without, each layer is.
 
     Args:
         input_size: I.
@@ -102,12 +102,26 @@ class DeepRecurrence(StackController):
         self, x: Float[Tensor, "batch time size"], lengths: Lengths = None
     ) -> Float[Tensor, "batch time output"]:
         """Process whole sequences. Cost: O(T (L G U + G (I + R))), plus that of the stack's steps."""
-        gates = self.inputs[0](self._dropped(mask_padding(x, lengths)))
+        x = mask_padding(x, lengths)
+        whole = self.stack is None and not torch.compiler.is_compiling()
+        outputs = self._by_layer(x) if whole else self._by_step(x)
+        return mask_padding(self._dropped(outputs), lengths)
+
+    def _by_layer(self, x: Tensor) -> Tensor:
+        """Return the outputs without their dropout: those of one layer after the other, which no stack joins."""
+        starts = self.initial_state(x.shape[0]).hiddens
+        for inputs, recurrent, start in zip(self.inputs, self.recurrents, starts, strict=True):
+            x = hidden_states(self.cell, inputs, recurrent, start, self._dropped(x))
+        return x
+
+    def _by_step(self, x: Tensor) -> Tensor:
+        """Return the outputs without their dropout: those of all layers, one step after the other."""
+        gates = self.inputs[0](self._dropped(x))
         state, outputs = self.initial_state(x.shape[0]), [gates.new_zeros(x.shape[0], 0, self.output_size)]
         for gates_t in gates.unbind(1):
             state = self._after(gates_t, state)
             outputs.append(state.hidden[:, None])
-        return mask_padding(self._dropped(torch.cat(outputs, 1)), lengths)
+        return torch.cat(outputs, 1)
 
     def initial_state(self, batch_size: int, implementation: Implementation = "auto") -> DeepState:
         """Return the state before the first step: the initial hidden states and an empty stack."""

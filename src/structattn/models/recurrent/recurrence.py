@@ -90,7 +90,11 @@ class Recurrence(StackController):
     ) -> Float[Tensor, "batch time units"]:
         """Process whole sequences. Cost: O(T G (I + U + R)), plus that of the stack."""
         if self.stack is None or self.stack_projection is None:
-            return mask_padding(self._fused(mask_padding(x, lengths)), lengths)
+            x = mask_padding(x, lengths)
+            if torch.compiler.is_compiling():
+                return mask_padding(self._stepwise(x), lengths)
+            start = self.initial_hidden(x.shape[0])
+            return mask_padding(hidden_states(self.cell, self.input, self.recurrent, start, x), lengths)
         gates = self.input(mask_padding(x, lengths))
         maps = self.recurrent.weight, self.stack_projection.weight, self.stack_projection.bias
         return stack_rnn(gates, *maps, self.bottom_vector(), cell=self.cell, stack=self.stack, lengths=lengths)
@@ -112,28 +116,37 @@ class Recurrence(StackController):
         )
         return stack_rnn_step(self.input(x_t), self.recurrent.weight, heads, bias, state, self.cell, self.stack)
 
-    def _fused(self, x: Tensor) -> Tensor:
-        """Run torch's network of one layer, with zeros for its second bias vector."""
-        weights = [self.input.weight, self.recurrent.weight, self.input.bias, torch.zeros_like(self.input.bias)]
-        if x.shape[0] == 0 or x.shape[1] == 0:
-            return F.linear(x, self.input.weight[: self.hidden_size])
-        if torch.compiler.is_compiling():
-            return self._stepwise(x)  # dynamo cannot trace torch.lstm
-        if self.cell == "lstm" and autocast_lacks_lstm(x.device):
-            with torch.autocast(x.device.type, enabled=False):
-                return self._fused(x.to(self.input.weight.dtype))
-        zeros = x.new_zeros(1, x.shape[0], self.hidden_size)
-        options = True, 1, 0.0, self.training, False, True  # bias, layers, dropout, mode, bidirectional, batch first
-        if self.cell == "lstm":
-            return torch.lstm(x, (zeros, zeros), weights, *options)[0]
-        return (torch.rnn_tanh if self.cell == "tanh" else torch.rnn_relu)(x, zeros, weights, *options)[0]
-
     def _stepwise(self, x: Tensor) -> Tensor:
-        state, hiddens = self.initial_state(x.shape[0]), []
+        state, hiddens = self.initial_state(x.shape[0]), [F.linear(x[:, :0], self.input.weight[: self.hidden_size])]
         for x_t in x.unbind(1):
             state = self.step(x_t, state)
-            hiddens.append(state.hidden)
-        return torch.stack(hiddens, dim=1)
+            hiddens.append(state.hidden[:, None])
+        return torch.cat(hiddens, dim=1)
+
+
+def hidden_states(
+    cell: Cell, inputs: nn.Linear, recurrent: nn.Linear, start: Float[Tensor, "batch units"], x: Tensor
+) -> Float[Tensor, "batch time units"]:
+    """Return the hidden states of a layer without a stack, by torch's networks, which dynamo cannot trace.
+
+    Args:
+        cell: its cell.
+        inputs: from its inputs to the gates.
+        recurrent: from its last hidden state to the gates.
+        start: h_0; c_0 = 0.
+        x: its inputs, (B, T, I).
+    """
+    if x.shape[0] == 0 or x.shape[1] == 0:
+        return F.linear(x, inputs.weight[: start.shape[1]])
+    if cell == "lstm" and autocast_lacks_lstm(x.device):
+        with torch.autocast(x.device.type, enabled=False):
+            return hidden_states(cell, inputs, recurrent, start, x.to(inputs.weight.dtype))
+    weights = [inputs.weight, recurrent.weight, inputs.bias, torch.zeros_like(inputs.bias)]
+    first, keeps = start[None].to(x.dtype), torch.is_grad_enabled()  # what the backward pass needs
+    options = True, 1, 0.0, keeps, False, True  # bias, layers, dropout, training, bidirectional, batch first
+    if cell == "lstm":
+        return torch.lstm(x, (first, torch.zeros_like(first)), weights, *options)[0]
+    return (torch.rnn_tanh if cell == "tanh" else torch.rnn_relu)(x, first, weights, *options)[0]
 
 
 class OneHot(nn.Module):
