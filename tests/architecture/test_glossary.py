@@ -4,6 +4,7 @@ Qualified names only: a settings field ``width`` is banned, the English word is 
 """
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -104,10 +105,13 @@ def constructor_parameters(tree: ast.AST) -> Iterator[tuple[str, int]]:
 
 def offences(paths: list[Path], names: Iterator, banned: dict[str, str]) -> list[str]:
     """Return ``FILE:LINE: NAME; use WORD`` for every banned name that ``names`` yields for a file."""
+    may_define = re.compile(rf"\b({'|'.join(banned)})\s*[][(:=,)]")  # parsing all files takes seconds
+    texts = [(path, path.read_text(encoding="utf-8")) for path in paths]
     return [
         f"{path}:{line}: {name}; use {banned[name]}"
-        for path in paths
-        for name, line in names(ast.parse(path.read_text(encoding="utf-8")))
+        for path, text in texts
+        if may_define.search(text)
+        for name, line in names(ast.parse(text))
         if name in banned
     ]
 
