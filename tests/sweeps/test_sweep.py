@@ -88,7 +88,7 @@ def test_a_folder_with_something_else_is_refused(tree, tmp_path):
     assert [entry.name for entry in (tmp_path / "prepared").iterdir()] == ["header.json"]
 
 
-@pytest.mark.parametrize("name", [".sweep.yaml.1b", ".trials.json.1b"])
+@pytest.mark.parametrize("name", [".sweep.yaml.0123abcd", ".trials.json.0123abcd"])
 def test_what_a_loss_of_power_leaves_of_a_start_is_not_something_else(tree, run_here, tmp_path, name):
     (tmp_path / "runs").mkdir()
     (tmp_path / name).touch()

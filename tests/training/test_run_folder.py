@@ -48,7 +48,7 @@ def test_folder_with_other_files_is_rejected(folder, tmp_path):
 
 def test_aborted_start_does_not_count_as_a_run(folder):
     folder.write_card({})
-    (folder.path / ".settings.yaml.abc").touch()
+    (folder.path / ".settings.yaml.0123abcd").touch()
     assert not folder.has_run()
     begin_run(folder, resolve_settings(SETTINGS), {})
 

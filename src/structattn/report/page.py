@@ -7,7 +7,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from structattn.support.errors import StructattnError
-from structattn.support.files import check_writable_folder, create_folder, create_folder_unflushed, write_atomically
+from structattn.support.files import (
+    check_writable_folder,
+    create_folder,
+    create_folder_unflushed,
+    others_in,
+    write_atomically,
+)
 from structattn.support.reading import read_bytes
 
 
@@ -181,8 +187,7 @@ def require_report_folder(output: Path) -> None:
     page = output / "index.html"
     if page.is_file() and SIGNATURE.encode() in read_bytes(page):
         return
-    names = sorted(entry.name for entry in output.iterdir()) if output.is_dir() else []
-    others = [name for name in names if not name.startswith(f".{page.name}.")]  # what a killed process leaves
+    others = others_in(output, (), (page.name,)) if output.is_dir() else []
     if others or (output.exists() and not output.is_dir()):
         found = repr(others[0]) if others else "a file"
         raise StructattnError(f"{output}: expected a new folder, or one with an earlier report; found {found}")

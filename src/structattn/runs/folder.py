@@ -14,7 +14,7 @@ from structattn.settings.evaluation import EvaluationSettings
 from structattn.settings.run import LIMITS, RunSettings, resolve_settings
 from structattn.settings.yaml import parse_mapping
 from structattn.support.errors import CheckpointError, DataError, SettingsError, StructattnError, UsageError
-from structattn.support.files import flush_to_disk, remove_file_unflushed, remove_folders, replace_file
+from structattn.support.files import flush_to_disk, others_in, remove_file_unflushed, remove_folders, replace_file
 from structattn.support.json_files import read_json, write_json
 from structattn.support.plugins import require_loaded
 from structattn.support.reading import read_bytes
@@ -174,10 +174,8 @@ def require_empty_folder(run_dir: RunFolder) -> None:
     """
     if not run_dir.path.exists():
         return
-    ours = {run_dir.lock.name, run_dir.card.name}
-    others = sorted(entry.name for entry in run_dir.path.iterdir() if entry.name not in ours)
-    others = [name for name in others if not name.startswith((".run.json.", ".settings.yaml."))]
-    if others:
+    own, written = (run_dir.lock.name, run_dir.card.name), (run_dir.card.name, run_dir.settings.name)
+    if others := others_in(run_dir.path, own, written):
         raise StructattnError(f"{run_dir.path}: expected a new or empty folder for the run, found {others[0]!r} in it")
 
 

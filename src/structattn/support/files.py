@@ -7,10 +7,11 @@ any order: a rename may survive without the data of the file.
 import errno
 import hashlib
 import os
+import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from glob import escape
 from pathlib import Path
@@ -147,6 +148,19 @@ def _temporary_file(path: Path) -> Iterator[Path]:
             yield temporary
         finally:
             temporary.unlink(missing_ok=True)
+
+
+def others_in(folder: Path, own: Collection[str], written: Collection[str]) -> list[str]:
+    """Return the names in a folder, sorted, that are neither its own nor temporary files of what is written there.
+
+    Args:
+        folder: the folder.
+        own: names that it may have.
+        written: names of files whose temporary files it may have, as a killed writer leaves them.
+    """
+    temporary = re.compile(rf"\.({'|'.join(map(re.escape, written))})\.[0-9a-f]{{8}}")
+    names = sorted(entry.name for entry in folder.iterdir())
+    return [name for name in names if name not in own and not temporary.fullmatch(name)]
 
 
 @contextmanager

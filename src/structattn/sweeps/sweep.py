@@ -9,6 +9,7 @@ from structattn.settings.sweep import SweepSettings
 from structattn.support.errors import Interrupted, StructattnError
 from structattn.support.files import (
     create_folder_unflushed,
+    others_in,
     replace_file,
     write_unflushed,
 )
@@ -97,10 +98,8 @@ def _require_sweep_or_nothing(folder: SweepFolder) -> None:
     """Refuse a folder with something else than a sweep, say prepared data."""
     if folder.settings.exists() or not folder.path.exists():
         return
-    begun = {folder.runs.name, folder.lock.name}  # of a sweep that was killed before it had settings
-    others = sorted(entry.name for entry in folder.path.iterdir() if entry.name not in begun)
-    unfinished = (f".{folder.settings.name}.", f".{folder.index.name}.")
-    if others := [name for name in others if not name.startswith(unfinished)]:
+    begun = (folder.runs.name, folder.lock.name)  # of a sweep that was killed before it had settings
+    if others := others_in(folder.path, begun, (folder.settings.name, folder.index.name)):
         raise StructattnError(f"{folder.path}: expected a new or empty folder or a sweep's, found {others[0]!r} in it")
 
 
