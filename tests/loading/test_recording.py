@@ -185,15 +185,15 @@ def test_a_file_that_is_no_recording_is_refused(recorded, tmp_path):
         return {"examples": [example | {"records": [stack | changes]}, other]}
 
     for change, message in [
-        ({"arrays": []}, "examples.0.surprisal: Value error, there are 0 arrays; expected array 0"),
+        ({"arrays": []}, "examples.0.surprisal: there are 0 arrays; expected array 0"),
         ({"arrays": ["AAAA"] * len(content["arrays"])}, "array 0: Error -3 while decompressing data"),
-        ({"examples": [{}]}, "examples.0.tokens: Field required"),
+        ({"examples": [{}]}, "examples.0.tokens: missing"),
         ({"examples": [example | {"predicted": []}]}, "expected predicted and surprisal for each"),
         (with_record(weights=stack["actions"]), "weights has shape"),
         (with_record(mechanism="softmax"), r"actions has shape \(4, 3\); expected \(4, 0\)"),
         (with_record(mechanism="receptive_field"), "mechanism 'receptive_field' in sublayer 'attention'"),
         (with_record(queries="source"), "a source that the example does not have"),
-        (with_record(layer=-1), "layer: Input should be greater"),
+        (with_record(layer=-1), "layer: expected at least 0"),
         (with_record(weights=example["surprisal"] | {"shape": [1 << 15, 1 << 15]}), "has 4096 MiB"),
     ]:
         write_json(path, "recording", content | change)

@@ -161,7 +161,7 @@ def test_simplified_layers_have_no_other_parameters():
         ({"kind": "two_stream", "layer_form": "simplified", "d_ff": None}, "simplified layers need feed-forward"),
         (
             {"kind": "two_stream", "layer_form": "other"},
-            r"model\.layer_form: Input should be 'standard' or 'simplified'",
+            r"model\.layer_form: expected 'standard' or 'simplified'",
         ),
         ({"kind": "two_stream_encoder_decoder", "layer_form": "simplified"}, r"model\.layer_form: no such field"),
     ],

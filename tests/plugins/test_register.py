@@ -56,7 +56,7 @@ class TestMechanism:
                 "'decai-3' in 'decai-3': expected a number .* one of decay, delta_product.*did you mean decay?",
             ),
             ("[{attention: deca}]", "model.layers.0: 'deca' is not one of softmax, .*none, decay; did you mean decay?"),
-            ("[{attention: decay, half_life: 0}]", "model.layers.0.half_life: Input should be greater than 0"),
+            ("[{attention: decay, half_life: 0}]", "model.layers.0.half_life: expected more than 0"),
             (
                 "[{attention: decay, half_lif: 1}]",
                 "model.layers.0.half_lif: no such field; did you mean model.layers.0.half_life? "
@@ -64,7 +64,7 @@ class TestMechanism:
             ),
             (
                 "[{attention: softmax, stack: {attention: decay, half_life: a}}]",
-                "model.layers.0.stack.half_life: Input",
+                "model.layers.0.stack.half_life: expected a number, got 'a'",
             ),
         ],
     )
@@ -216,7 +216,7 @@ def test_positions():
     assert sum(isinstance(each, structattn.attention.positions.AlibiPositions) for each in scored.modules()) == 1
     with pytest.raises(SettingsError, match=r"'rammp' is not one of none, .*slope; did you mean ramp\?"):
         resolved("model.positions=rammp")
-    with pytest.raises(SettingsError, match=r"model\.positions\.slope: Input should be a valid number"):
+    with pytest.raises(SettingsError, match=r"model\.positions\.slope: expected a number"):
         resolved("model.positions={kind: ramp, slope: a}")
     assert structattn.settings.embeddings.max_positions(settings) == 9
 

@@ -196,7 +196,7 @@ def test_a_recipe_names_it(recipe, tmp_path, monkeypatch, structattn):
     assert [each["name"] for each in recorded] == ["decay.py"]
     with pytest.raises(SettingsError, match=r"recipe.yaml: plugins: plugin .*missing.py: No such file"):
         load_settings(recipe(plugins=["missing.py"]))
-    with pytest.raises(SettingsError, match=r"plugins: Input should be a valid tuple"):
+    with pytest.raises(SettingsError, match=r"plugins: expected a list"):
         load_settings(recipe(plugins=3))
 
 

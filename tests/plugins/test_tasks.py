@@ -197,7 +197,7 @@ def test_names_of_tasks_are_those_that_are_registered():
     known = "'translation' or 'doubled', got 'dubled'; did you mean doubled?; one of your own "
     with pytest.raises(SettingsError) as caught:
         resolve_settings({"task": "dubled", "data": "data"})
-    assert str(caught.value).startswith("settings: task: Input should be 'formal_language', 'language_modeling', ")
+    assert str(caught.value).startswith("settings: task: expected 'formal_language', 'language_modeling', ")
     assert known in str(caught.value)
 
 

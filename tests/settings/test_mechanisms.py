@@ -60,7 +60,7 @@ def test_cross_attention_is_built(kind):
             {"layers": [{"stack": {"attention": "stack_pointer", "num_heads": 3}}]},
             "d_model 32 is not divisible by .* 3",
         ),
-        ({"kind": "lstm", "stack": {**STACK, "num_heads": 2}}, r"stack\.num_heads: Input should be 1, got 2"),
+        ({"kind": "lstm", "stack": {**STACK, "num_heads": 2}}, r"stack\.num_heads: expected 1, got 2"),
         ({"kind": "gpt2", "stack": {"num_heads": 5}}, "d_model 768 is not divisible by num_heads 5 of the stack"),
     ],
 )

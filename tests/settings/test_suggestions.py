@@ -88,7 +88,7 @@ def test_the_device_is_not_a_number_of_processes():
             {"beam_sizes": 2},
             "evaluation.beam_sizes: no such field; did you mean beam_size? [expected one of beam_size,",
         ),
-        ({"beam_size": 0}, "evaluation.beam_size: Input should be greater than or equal to 1, got 0"),
+        ({"beam_size": 0}, "evaluation.beam_size: expected at least 1, got 0"),
     ],
 )
 def test_a_wrong_setting_of_evaluation_is_named_by_its_path(values, message):

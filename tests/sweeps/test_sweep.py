@@ -164,7 +164,7 @@ def stored(tree, run_here, tmp_path):
         (lambda text: text + text.splitlines()[1] + "\n", r"jsonl:4: a second line of the trial \w+, after line 2"),
         (lambda text: text.replace("\n", "\n<<<<<<< HEAD\n", 1), r"jsonl:2: not JSON"),
         (lambda text: text.replace("\n", "\n[]\n", 1), r"jsonl:2: holds list; expected a JSON object"),
-        (lambda text: text.replace("\n", "\n{}\n", 1), r"jsonl:2: trial: Field required"),
+        (lambda text: text.replace("\n", "\n{}\n", 1), r"jsonl:2: trial: missing"),
     ],
 )
 def test_a_damaged_file_of_trials_is_refused(tree, stored, change, message, tmp_path):

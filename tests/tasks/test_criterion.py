@@ -93,7 +93,7 @@ def test_the_printed_form_is_the_number_of_positions(language_model, batch):
 
 @pytest.mark.parametrize("field", ["form", "recursion"])
 def test_unknown_forms_are_refused(field):
-    with pytest.raises(SettingsError, match=rf"training\.receptive_field_{field}=other: Input should be .*got 'other'"):
+    with pytest.raises(SettingsError, match=rf"training\.receptive_field_{field}=other: expected .*got 'other'"):
         resolve_settings({"task": "formal_language", "data": "x"}, [f"training.receptive_field_{field}=other"])
 
 

@@ -121,7 +121,7 @@ def test_only_limits_can_be_changed(settings_for, tmp_path):
         train(changed, tmp_path / "run", resume=True, limits={"max_updates": 6})
     with pytest.raises(CheckpointError, match=r"training\.max_updates was 4 and is now 6"):
         train(settings_for(max_updates=6), tmp_path / "run", resume=True)
-    with pytest.raises(SettingsError, match=r"max_updates: Input should be greater than or equal to 1"):
+    with pytest.raises(SettingsError, match=r"max_updates: expected at least 1"):
         train(None, tmp_path / "run", resume=True, limits={"max_updates": 0})
     with pytest.raises(UsageError, match="only resume can change them"):
         train(settings_for(max_updates=4), tmp_path / "new", limits={"max_updates": 6})

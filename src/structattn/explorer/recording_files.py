@@ -18,8 +18,9 @@ from structattn.loading.records import BOTTOM, Contents, Record, action_names
 from structattn.report.runs import Run, json_files, named_folders, read_run
 from structattn.support.errors import DataError, UsageError
 from structattn.support.files import replace_file, write_atomically
-from structattn.support.json_files import Shape, first_problem, json_with_digest, load_json, without_digest
+from structattn.support.json_files import Shape, json_with_digest, load_json, without_digest
 from structattn.support.reading import MAX_BYTES
+from structattn.support.validation import first_problem
 
 Array = np.ndarray[tuple[int, ...], np.dtype[Any]]
 Json = dict[str, Any]

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from structattn.explorer.interventions import ForcedAction, HeadOff, Intervention
 from structattn.support.errors import UsageError
-from structattn.support.json_files import first_problem
+from structattn.support.validation import first_problem
 
 MAX_BYTES = 256 * 1024  # of a request's body
 TOKEN_HEADER = "x-structattn-token"  # the name of a header

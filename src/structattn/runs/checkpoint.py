@@ -14,8 +14,8 @@ from torch import Tensor
 from structattn.support.environment import is_out_of_memory
 from structattn.support.errors import CheckpointError
 from structattn.support.files import write_unflushed
-from structattn.support.json_files import first_problem
 from structattn.support.reading import MAX_COUNT, open_regular, read_bytes
+from structattn.support.validation import first_problem
 
 Count = Annotated[int, Field(ge=0, le=MAX_COUNT)]
 

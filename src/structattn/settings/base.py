@@ -22,6 +22,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, ErrorDetails, PydanticKnownError
 from pydantic_core.core_schema import no_info_plain_validator_function
 
+from structattn.support import validation
 from structattn.support.errors import UsageError
 from structattn.support.plugins import Registry, own_entry_hint
 from structattn.support.reading import MAX_INTEGER
@@ -45,16 +46,14 @@ class Settings(BaseModel):
 
 
 def words_of(problem: ErrorDetails) -> str:
-    """Return what is wrong with a value, without pydantic's terms."""
+    """Return what is wrong with a value of settings."""
     match problem["type"]:
-        case "extra_forbidden":
-            return "no such field"
         case "union_tag_invalid":
             tag, expected = problem["ctx"]["tag"], problem["ctx"]["expected_tags"].replace("'", "").split(", ")
             return f"{tag!r} is not one of {', '.join(expected)}{hint_for_name(tag, expected)}"
         case "union_tag_not_found" | "model_type" | "dict_type":
             return "expected settings, as {field: value}"
-    return problem["msg"].removeprefix("Value error, ")
+    return validation.words_of(problem)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

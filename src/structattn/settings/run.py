@@ -241,7 +241,8 @@ def error_message(
         path = _dotted(problem["loc"], problem["type"] == "missing", tree)
         words, got = words_of(problem), repr(problem["input"])
         hides_input = problem["type"] in {"missing", "extra_forbidden"} or isinstance(problem["input"], dict)
-        given = "" if hides_input or got in words else f", got {_shorten(got, 100)}"
+        stated = hides_input or (problem["type"] == "value_error" and got in words)
+        given = "" if stated else f", got {_shorten(got, 100)}"
         suspects = [text for text in overrides if _may_set(text, problem["loc"])][-1:]
         if overrides and not suspects and (problem["type"], problem["loc"]) not in in_source:
             suspects = _of_same_group(overrides, problem["loc"]) or list(overrides)

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from structattn.support.errors import DataError
 from structattn.support.files import replace_file
 from structattn.support.reading import content_of, parse_json
+from structattn.support.validation import first_problem
 
 
 class Shape(BaseModel):
@@ -36,13 +37,6 @@ def check_shape(shape: type[Shape], content: dict[str, Any], path: Path, line: i
     except ValidationError as error:
         raise DataError(path, first_problem(error), line) from None
     return content
-
-
-def first_problem(error: ValidationError) -> str:
-    """Return the dotted path of the first invalid field, and what is wrong with it."""
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    field = ".".join(str(part) for part in first["loc"]) or "the file"
-    return f"{field}: {first['msg']}"
 
 
 DIGEST: Final = "sha256"

@@ -287,7 +287,7 @@ def test_lecun_weights_are_those_of_haiku(kind, fan_in):
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        ({"kind": "lstm", "weight_init": "haiku"}, "model.weight_init: Input should be 'uniform', 'xavier'"),
+        ({"kind": "lstm", "weight_init": "haiku"}, "model.weight_init: expected 'uniform', 'xavier'"),
         ({"kind": "rnn", "stack": {"attention": "superposition", "stack_embedding_size": 8, "depth": 0}}, "depth"),
         ({"kind": "lstm", "join_reading": True}, "join_reading needs a stack"),
         (

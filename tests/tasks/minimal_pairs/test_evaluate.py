@@ -130,9 +130,9 @@ def test_reading_merges_the_two_spellings_and_the_two_terms(tmp_path):
     [
         ("[1]", r"holds list; expected a JSON object"),
         ("{", r"not JSON"),
-        (json.dumps(entry(sentence_bad=" ")), r"sentence_bad: String should match"),
-        (json.dumps(entry(UID=3)), r"UID: Input should be a valid string"),
-        (json.dumps({k: v for k, v in entry().items() if k != "one_prefix_prefix"}), r"one_prefix_prefix: Field req"),
+        (json.dumps(entry(sentence_bad=" ")), r"sentence_bad: expected text that matches"),
+        (json.dumps(entry(UID=3)), r"UID: expected text"),
+        (json.dumps({k: v for k, v in entry().items() if k != "one_prefix_prefix"}), r"one_prefix_prefix: missing"),
     ],
 )
 def test_malformed_pairs_are_refused_with_their_line(tmp_path, text, message):

@@ -158,13 +158,13 @@ def changed(path, value):
 @pytest.mark.parametrize(
     ("tree", "message"),
     [
-        ([1], "Input should be"),
-        (changed(["meta"], None), "meta: Field required"),
-        (changed(["meta", "metric"], "product"), "meta.metric: Input should be 'sum'"),
-        (changed(["predictions"], []), "predictions: List should have at least 1 item"),
+        ([1], "the file: expected an object"),
+        (changed(["meta"], None), "meta: missing"),
+        (changed(["meta", "metric"], "product"), "meta.metric: expected 'sum'"),
+        (changed(["predictions"], []), "predictions: expected a list that is not empty"),
         (changed(["predictions", 1, "formula"], "(3;%match%) <"), "predictions.1.formula: .*column 14: found 'the en"),
         (changed(["predictions", 0], {"relation": "same", "region_number": 1, "l_operand": "a", "r_operand": "b"}),
-         "predictions.0.relation: Input should be 'greaterthan'"),
+         "predictions.0.relation: expected 'greaterthan'"),
         (changed(["predictions", 0, "formula"], "(3;%match%) < (3;%other%)"),
          "predictions.0: item 1 has no condition 'other'; it has match, mismatch"),
         (changed(["predictions", 0, "formula"], "(4;%match%) < 3"),

@@ -11,7 +11,8 @@ import numpy as np
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from structattn.support.errors import DataError
-from structattn.support.json_files import Shape, first_problem, load_json
+from structattn.support.json_files import Shape, load_json
+from structattn.support.validation import first_problem
 from structattn.tasks.syntaxgym.formula import Formula, parse_formula
 
 METRICS: Final[Mapping[str, Callable[[Any], Any]]] = MappingProxyType(

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from structattn.support.errors import DataError
 from structattn.support.reading import MAX_COUNT, parse_json, read_bytes
+from structattn.support.validation import first_problem
 
 FORMAT_VERSION: Final = 1
 HEADER_NAME, VOCABULARY_NAME = "header.json", "vocabulary.txt"
@@ -107,9 +108,7 @@ def read_header(folder: Path) -> tuple[Header, str]:
     try:
         return Header.model_validate_json(content), hashlib.sha256(content).hexdigest()
     except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"]) or "the whole file"
-        raise DataError(path, f"not a header: {field}: {first['msg']}") from None
+        raise DataError(path, f"not a header: {first_problem(error)}") from None
 
 
 def _check_format_version(path: Path, content: bytes) -> None:
