@@ -257,7 +257,7 @@ def _executed(name: str, is_it: Callable[[Plugin], bool], execute: Callable[[], 
             execute()
         except StructattnError as error:
             raise UsageError(f"plugin {name}: {error}") from None
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a script without a guard of __main__ ends the whole program
             failure = UsageError(f"plugin {name}: {type(error).__name__}: {error}")
             failure.add_note(traceback.format_exc().rstrip())
             raise failure from None
