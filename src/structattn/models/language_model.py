@@ -70,6 +70,9 @@ class LanguageModel(_TransformerLanguageModel):
         Args:
             tokens: ids; <pad> from each length on.
             lengths: number of tokens per sequence; None: no padding. Logits at padding are undefined.
+
+        Returns:
+            (B, T, classes); with ``PaddedLayers`` more positions, those of the blanks, follow the T.
         """
         return self._logits(self.layers(self.embedding(tokens, 0, lengths), lengths))
 
