@@ -183,7 +183,7 @@ def check_steps_in_float32(layer: Any, *examples: Tensor) -> None:
 
 @torch.no_grad()
 def check_states(layer: Any, x: Tensor, *memories: Tensor) -> None:
-    """A state is a value: a step leaves it as it was; select copies members of the batch."""
+    """A state is a value: a step, and writes to what it read and returned, leave it; select copies members."""
     chosen = torch.arange(len(x)).repeat_interleave(2).roll(1)
     mixed = torch.cat([x[chosen, :1], x.flip(0)[chosen, 1:]], dim=1)
     for ends in _memory_ends(x, *memories):
@@ -191,6 +191,7 @@ def check_states(layer: Any, x: Tensor, *memories: Tensor) -> None:
         first, _ = layer.step(x[:, 1], state)
         layer.step(x[:, 2], state)
         require_equal("a second step from the same state", layer.step(x[:, 1], state)[0], "the first", first)
+        _require_own_storage(layer, state, x)
         one, two = state, state.select(chosen)
         for t in range(1, x.shape[1]):
             y, one = layer.step(x[:, t], one)
@@ -202,6 +203,17 @@ def check_states(layer: Any, x: Tensor, *memories: Tensor) -> None:
         twice, _ = layer.step(x_t, state.select(chosen).select(picked))
         once, _ = layer.step(x_t, state.select(chosen[picked]))
         require_close("a step from a state that was selected twice", twice, "that after one selection", once, 1e-14)
+
+
+def _require_own_storage(layer: Any, state: Any, x: Tensor) -> None:
+    """Check that the state after a step shares no memory with the input and the output of that step."""
+    written = x[:, 1].clone()
+    output, after = layer.step(written, state)
+    expected, _ = layer.step(x[:, 2], after)
+    for what, tensor in (("input", written), ("output", output)):
+        tensor.fill_(float("nan"))
+        found, _ = layer.step(x[:, 2], after)
+        require_equal(f"a step after the last one's {what} was overwritten", found, "that before", expected)
 
 
 def _rows(tensors: Sequence[Tensor | None], rows: Tensor) -> list[Tensor | None]:

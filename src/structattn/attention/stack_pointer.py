@@ -88,7 +88,7 @@ class StackPointerAttention(nn.Module):
         parts = x if first else state.stack, self._actions(x, first), x
         stack, action, value = (fold(part, self.num_heads) for part in parts)
         stack = unfold(stack_pointer_step(stack, action[:, 0], value[:, 0]), self.num_heads)
-        return stack[:, 0], StackPointerState(stack)
+        return stack[:, 0].clone(), StackPointerState(stack)  # callers may add to the output in place
 
     @torch.no_grad()
     def explain(self, x: Float[Tensor, "batch time d_model"], lengths: Lengths = None) -> Explanation:
