@@ -74,6 +74,40 @@ def test_interventions_combine():
 
 
 @pytest.mark.parametrize(
+    ("mechanism", "actions", "message"),
+    [
+        ("stack_pointer", {0: "push"}, r"position=0, .* position 0 stands for the empty stack and has no action"),
+        ("nondeterministic", {0: "pop"}, r"position=0, .* only the bottom is on the stack"),
+        ("nondeterministic", {2: "pop", 1: "pop", 0: "push"}, r"position=2, .* only the bottom is on the stack"),
+        ("nondeterministic", {1: "pop", 0: "replace"}, r"position=1, .* only the bottom is on the stack"),
+        ("nondeterministic", {1: "pop", 2: "pop"}, r"position=2, .* only the bottom is on the stack"),
+    ],
+)
+def test_what_a_stack_cannot_do_is_refused(mechanism, actions, message):
+    model = make(STACKS[mechanism][0])
+    (stack,) = explained(model, tokens(), mechanism)
+    forced = [ForcedAction(stack.layer, position, name, stack.sublayer) for position, name in actions.items()]
+    with pytest.raises(UsageError, match=message), intervened(model, forced):
+        pass
+
+
+def test_forced_actions_that_a_nondeterministic_stack_can_take_are_certain():
+    model, ids = make("1.nondeterministic-2-3-4.1"), tokens()
+    actions = ["push", "replace", "push", "pop", "pop", "push"]
+    with intervened(model, [ForcedAction(1, position, action) for position, action in enumerate(actions)]):
+        found = model.explain(ids)[1].details["prefix_actions"]
+    names = STACKS["nondeterministic"][1]
+    expected = torch.eye(3, dtype=found.dtype)[[names.index(each) for each in actions]].expand(2, -1, -1)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+
+
+def test_two_actions_at_a_position_are_refused():
+    both = [ForcedAction(1, 2, "pop"), ForcedAction(1, 2, "push")]
+    with pytest.raises(UsageError, match="'pop' is forced at the same position"):
+        intervened(make("1.superposition-3.1"), both).__enter__()
+
+
+@pytest.mark.parametrize(
     ("intervention", "message"),
     [
         (HeadOff(3, 0), "there is no layer 3; expected 0 to 2"),

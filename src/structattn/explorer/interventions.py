@@ -3,11 +3,13 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from structattn.attention import NondeterministicStackAttention, StackPointerAttention
 from structattn.attention.projections import ConcatenatedHeads, OutputProjection
 from structattn.loading.records import action_names
 from structattn.models import EncoderDecoder
@@ -15,7 +17,7 @@ from structattn.models.layers import Layers
 from structattn.support.errors import UsageError
 from structattn.tasks.loaded import Side
 
-_NEVER = -1e4  # a log-weight that no sum of others makes visible
+_HEIGHTS = {"push": 1, "replace": 0, "pop": -1}  # what actions of a nondeterministic stack add to its height
 
 
 @dataclass(frozen=True)
@@ -66,15 +68,36 @@ def intervened(model: nn.Module, interventions: Sequence[Intervention]) -> Itera
     They have no effect on ``step``, hence none on generation and search.
 
     Raises:
-        UsageError: the model has no such layer, head, stack or action.
+        UsageError: the model has no such layer, head, stack or action, or an action cannot be taken there.
     """
+    forced: dict[nn.Module, list[ForcedAction]] = {}
     with ExitStack() as stack:
         for each in interventions:
             layer = _layer(model, each)
+            if isinstance(each, ForcedAction):
+                forced.setdefault(layer, []).append(each)
             hooks = _head_hooks(layer, each) if isinstance(each, HeadOff) else _action_hooks(layer, each)
             for handle in hooks:
                 stack.callback(handle.remove)
+        for layer, actions in forced.items():
+            _require_possible(layer, sorted(actions, key=lambda each: each.position))
         yield
+
+
+def _require_possible(layer: nn.Module, actions: Sequence[ForcedAction]) -> None:
+    """Refuse actions of a layer, by position, that its stacks cannot take together."""
+    for one, other in pairwise(actions):
+        if one.position == other.position:
+            raise UsageError(f"{other}: {one.action!r} is forced at the same position")
+    if isinstance(layer, StackPointerAttention) and layer.bottom is None and actions[0].position == 0:
+        raise UsageError(f"{actions[0]}: position 0 stands for the empty stack and has no action")
+    if isinstance(layer, NondeterministicStackAttention):
+        height = end = 0  # of the highest stack before an action: steps that are not forced push
+        for each in actions:
+            height += each.position - end
+            if height == 0 and each.action == "pop":
+                raise UsageError(f"{each}: only the bottom is on the stack, which is not popped")
+            height, end = height + _HEIGHTS[each.action], each.position + 1
 
 
 def _layer(model: nn.Module, where: Intervention) -> nn.Module:
@@ -116,7 +139,7 @@ def _action_hooks(layer: nn.Module, forced: ForcedAction) -> list[Any]:
     action_logits: Callable[[int], Tensor] | None = getattr(layer, "action_logits", None)
     if action_logits is None:
         raise UsageError(f"{forced}: {type(layer).__name__} is not a stack")
-    names = action_names("nondeterministic" if hasattr(layer, "num_states") else "superposition")
+    names = action_names("nondeterministic" if isinstance(layer, NondeterministicStackAttention) else "superposition")
     if forced.action not in names:
         raise UsageError(f"{forced}: unknown action {forced.action!r}; expected one of {', '.join(names)}")
     others = [action_logits(index) for index, name in enumerate(names) if name != forced.action]
@@ -127,7 +150,7 @@ def _action_hooks(layer: nn.Module, forced: ForcedAction) -> list[Any]:
         if not 0 <= forced.position < time:
             raise UsageError(f"{forced}: there is no position {forced.position}; expected 0 to {time - 1}")
         here = torch.arange(time, device=output.device)[:, None] == forced.position
-        return output.masked_fill(here & never.to(output.device), _NEVER)
+        return output.masked_fill(here & never.to(output.device), -torch.inf)
 
     projection: nn.Module = layer.get_submodule("projection")
     return [projection.register_forward_hook(with_action)]
