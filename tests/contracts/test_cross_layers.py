@@ -5,6 +5,7 @@ import dataclasses
 
 import pytest
 import torch
+from tests.contracts.transforms import check_under_transforms
 
 from structattn.attention import (
     CrossAttentionLayer,
@@ -13,7 +14,7 @@ from structattn.attention import (
     CrossSoftmaxAttention,
 )
 from structattn.attention.cache import CrossAttentionCache
-from structattn.attention.contract import CROSS_CHECKS, check_gradients, output_and_gradients, require_close
+from structattn.attention.contract import CROSS_CHECKS, by_steps, check_gradients, output_and_gradients, require_close
 
 WIDTH, TIME, SOURCE = 6, 5, 7
 CROSS_LAYERS = {
@@ -146,6 +147,17 @@ def test_autocast_keeps_the_result_close(layer):
         alike = (weights_found == weights).all(-1).all(1)
         assert alike.double().mean() > 0.8
     assert (result - expected)[alike].norm() <= 0.05 * expected[alike].norm()
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")  # torch's own
+def test_steps_under_transforms(layer):
+    x, memory = examples()
+
+    def steps(x):
+        return by_steps(layer, layer.initial_state(memory), x)
+
+    forward_mode = not isinstance(layer, CrossGaussianAttention)
+    check_under_transforms(steps, lambda x: layer(x, memory), x, forward_mode=forward_mode)
 
 
 @pytest.mark.shapes

@@ -6,6 +6,7 @@ import inspect
 
 import pytest
 import torch
+from tests.contracts.transforms import check_under_transforms
 
 from structattn.attention import (
     DeltaProductAttention,
@@ -19,7 +20,14 @@ from structattn.attention import (
     XavierInitialized,
 )
 from structattn.attention.cache import KeyValueCache
-from structattn.attention.contract import CHECKS, check_gradients, check_steps, output_and_gradients, require_close
+from structattn.attention.contract import (
+    CHECKS,
+    by_steps,
+    check_gradients,
+    check_steps,
+    output_and_gradients,
+    require_close,
+)
 from structattn.attention.positions import AlibiPositions, RelativePositions, RotaryPositions
 from structattn.models.builders.mechanisms import build_attention
 from structattn.settings.attention import NoAttention
@@ -89,6 +97,7 @@ DETAILS = {
     "hard": {"probabilities"},
     "nondeterministic": {"best_run", "prefix_actions", "prefix_tops"},
 }  # beside the actions
+WITHOUT_TANGENTS = GaussianAttention  # of which forward mode is refused
 CHOOSING = HardAttention  # layers that read few positions: what decides on them has no gradient
 
 
@@ -216,13 +225,25 @@ def test_contents_of_stacks_are_complete(layer):
 
 
 @pytest.mark.shapes
-def test_autocast_keeps_the_result_close(layer):
-    layer, x = layer.float(), examples(dtype=torch.float32)
-    expected = layer(x)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_autocast_keeps_the_result_close(layer, dtype):
+    """Of the whole sequence and of steps, after a layer in float32 and after one that autocast runs in bfloat16."""
+    layer, x = layer.float(), examples(dtype=torch.bfloat16).float()
+    expected, given = layer(x), x.to(dtype)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        result = layer(x)
-        alike = _chosen_alike(layer, x)
-    assert (result - expected)[alike].norm() <= 0.05 * expected[alike].norm()
+        results, alike = [layer(given)], _chosen_alike(layer, given)
+        if not isinstance(layer, CHOOSING):  # steps break ties of this precision in other ways
+            results.append(by_steps(layer, layer.initial_state(len(x)), given))
+    for result in results:
+        assert (result - expected)[alike].norm() <= 0.05 * expected[alike].norm()
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")  # torch's own
+def test_steps_under_transforms(layer):
+    def steps(x):
+        return by_steps(layer, layer.initial_state(len(x)), x)
+
+    check_under_transforms(steps, layer, examples(), forward_mode=not isinstance(layer, WITHOUT_TANGENTS))
 
 
 def _chosen_alike(layer, x):
@@ -230,7 +251,7 @@ def _chosen_alike(layer, x):
     if not isinstance(layer, CHOOSING):
         return torch.ones(x.shape[:2], dtype=torch.bool)
     with torch.autocast("cpu", enabled=False):
-        expected = layer.attend(x)[1]
+        expected = layer.attend(x.float())[1]
     alike = (layer.attend(x)[1] == expected).all(-1).all(1)
     assert alike.double().mean() > 0.8
     return alike
@@ -239,6 +260,7 @@ def _chosen_alike(layer, x):
 @pytest.mark.quick(*REPRESENTATIVES)
 def test_survives_compilation(layer):
     x, lengths = examples(), torch.tensor([7, 3, 1])
+    torch.compiler.reset()  # there is a limit to how often the forward of a class is compiled
     compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
     found, wanted = (output_and_gradients(each, x, lengths=[lengths]) for each in (compiled, layer))
     for result, expected in zip([found[0], *found[1]], [wanted[0], *wanted[1]], strict=True):

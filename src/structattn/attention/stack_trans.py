@@ -102,9 +102,9 @@ class StackTransAttention(nn.Module):
         x = mask_padding(x, lengths)
         ends = None if lengths is None else checked_lengths(lengths, len(x), x.shape[1], x.device)
         cells, before = self.initial_state(len(x)).cells, []
-        after = []
+        after, parts = [], [part.unbind(1) for part in self._actions_and_values(x)]
         with without_autocast(x.device):
-            for action, value in zip(*(part.unbind(1) for part in self._actions_and_values(x)), strict=True):
+            for action, value in zip(*parts, strict=True):
                 before.append(cells)
                 cells = self._next(cells, action, value)
                 after.append(cells)
