@@ -104,6 +104,12 @@ def test_padding_on_either_side_is_as_good_as_none(make):
 
 
 @each_layer
+def test_an_empty_batch_may_have_a_mask(make):
+    x = examples()[:0]
+    assert adapted(make)(x, x, x, key_padding_mask=LEFT[:0])[0].shape == x.shape
+
+
+@each_layer
 def test_outputs_and_gradients_at_padding_are_zeros(make):
     x = to_the_right(examples()).masked_fill(LEFT[..., None], torch.nan).requires_grad_()
     y, weights = adapted(make)(x, x, x, key_padding_mask=LEFT)

@@ -175,5 +175,6 @@ def _padding(mask: Tensor, batch: int, time: int) -> tuple[Int[Tensor, " batch"]
 def _rolled(x: Tensor, start: Int[Tensor, " batch"], dim: int) -> Tensor:
     """Roll each member of a batch along an axis, so that its position ``start`` becomes the first."""
     dim %= x.dim()
-    index = (torch.arange(x.shape[dim], device=x.device) + start[:, None]) % max(x.shape[dim], 1)
-    return x.take_along_dim(index.view(len(x), *(-1 if axis == dim else 1 for axis in range(1, x.dim()))), dim)
+    size = x.shape[dim]
+    index = (torch.arange(size, device=x.device) + start[:, None]) % max(size, 1)
+    return x.take_along_dim(index.view(len(x), *(size if axis == dim else 1 for axis in range(1, x.dim()))), dim)

@@ -206,6 +206,13 @@ def test_explanations_of_stacks(name, first):
     torch.testing.assert_close(read, weights @ values)
 
 
+@pytest.mark.parametrize("name", [name for name in SYSTEMS if "stack" in SYSTEMS[name]])
+def test_explanations_of_no_tokens(name):
+    lm, ids = built(name), tokens()[:, :0]
+    (record,) = lm.explain(ids)
+    assert record.weights.shape == (3, 1, 0, record.first_source)
+
+
 def test_a_network_without_a_stack_has_nothing_to_explain():
     assert built("lstm").explain(tokens()) == []
 

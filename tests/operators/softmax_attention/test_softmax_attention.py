@@ -225,6 +225,12 @@ def test_empty_sizes(implementation, shape):
     assert all(result.isfinite().all() for result in results)
 
 
+def test_no_heads_of_a_sequence_that_torchs_kernel_would_take():
+    query = torch.zeros(1, 0, 1100, 32, requires_grad=True)
+    softmax_attention(query, query, query, causal=True).sum().backward()
+    assert query.grad.shape == query.shape
+
+
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("scale", [0.0, 1e-40, 88.0, 1e4])
 def test_extreme_finite_inputs_stay_finite(implementation, scale):

@@ -168,7 +168,7 @@ class RecurrentLanguageModel(nn.Module):
             return []
         if lengths is not None:
             require_lengths(lengths, len(tokens))
-        num_skipped = int(_all_have_bos(tokens[:, 0]))
+        num_skipped = int(tokens.shape[1] > 0 and _all_have_bos(tokens[:, 0]))
         inputs = tokens[:, num_skipped:], None if lengths is None else (lengths - num_skipped).clamp(min=0)
         actions, _ = self.recurrence.stack_inputs(self.recurrence(self.embedding(inputs[0]), inputs[1]))
         return [explain_stack(stack, actions, inputs[1], num_skipped)]

@@ -73,6 +73,7 @@ def _torch_is_faster(
     return (
         plain
         and long
+        and query.numel() > 0  # else torch's backward pass divides by zero, which ends the process
         and query.dtype == torch.float32
         and _are_finite(*inputs, *(tensor for tensor in cotangents if tensor is not None))
     )
