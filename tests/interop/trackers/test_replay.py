@@ -81,6 +81,26 @@ def test_tensorboard_has_each_event_once_and_again_after_a_second_replay(run_dir
         assert tensorboard(run_dir / "tensorboard") == expected
 
 
+def test_a_folder_of_tensorboard_keeps_all_but_the_events_of_the_run(run_dir, settings, tmp_path, tensorboard):
+    place = tmp_path / "place"
+    place.mkdir()
+    (place / "notes.txt").write_text("mine")
+    for _ in range(2):
+        log_run(run_dir, "tensorboard", place)
+    assert tensorboard(place) == expected_scalars(run_dir)
+    before = sorted(path.name for path in place.iterdir())
+    train(resolve_settings(settings(max_updates=4)), tmp_path / "other")
+    with pytest.raises(UsageError, match=r"place: has events\.out\.tfevents\..*, the events of another run"):
+        log_run(tmp_path / "other", "tensorboard", place)
+    assert sorted(path.name for path in place.iterdir()) == before
+    assert len(before) == 2
+
+
+def test_runs_beside_the_events_stay(run_dir, tensorboard):
+    log_run(run_dir, "tensorboard", run_dir.parent)
+    assert tensorboard(run_dir.parent) == expected_scalars(run_dir)
+
+
 def follow(run_dir, stopped):
     """Follow a run in a thread; returns it with the list of its exceptions."""
     failures = []

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 from structattn.runs.folder import RunFolder, existing_run, flatten
 from structattn.runs.logs import EventReader, digest_of_prefix
 from structattn.support.errors import UsageError
-from structattn.support.files import create_folder_unflushed, naming_target, open_unflushed, remove_leftover_folder
+from structattn.support.files import create_folder_unflushed, naming_target, open_unflushed
 from structattn.support.imports import require_modules
 from structattn.support.progress import Advance, show_nothing
 
@@ -115,17 +115,30 @@ class MLflow(Tracker):
         self._client.set_terminated(self._run.info.run_id, "FINISHED" if finished else "KILLED")
 
 
+_EVENTS: Final = "events.out.tfevents."  # by which TensorBoard finds them
+
+
 class TensorBoard(Tracker):
-    """A folder with one event file, which begins anew with each replay."""
+    """An event file, which begins anew with each replay; TensorBoard takes those of a folder for one run.
+
+    Raises:
+        UsageError: the folder has an event file of another run.
+    """
 
     def __init__(self, run: RunDescription) -> None:
         require_modules("tensorboard", "tensorboard")
-        remove_leftover_folder(run.place)
         create_folder_unflushed(run.place)
+        own = f".{run.identity[:12]}"
+        earlier = sorted(run.place.glob(f"{_EVENTS}*"))
+        for path in earlier:
+            if path.suffix != own:
+                raise UsageError(f"{run.place}: has {path.name}, the events of another run; expected one of its own")
+        for path in earlier:
+            path.unlink()
         self._events: Any = import_module("tensorboard.compat.proto.event_pb2")
         self._summaries: Any = import_module("torch.utils.tensorboard.summary")
         writers: Any = import_module("tensorboard.summary.writer.record_writer")  # that of torch writes in a thread
-        self._writer = writers.RecordWriter(open_unflushed(run.place / f"events.out.tfevents.{int(time.time())}"))
+        self._writer = writers.RecordWriter(open_unflushed(run.place / f"{_EVENTS}{int(time.time())}{own}"))
         self._add(file_version="brain.Event:2")
         indented = "".join(f"    {line}\n" for line in run.settings_text.splitlines())
         self._add(step=0, summary=self._summaries.text("settings", indented))
@@ -199,14 +212,14 @@ def log_run(
     Args:
         run_dir: the run folder.
         tracker: one of ``TRACKERS``.
-        place: the folder of the tracker's files; None: a folder in the run folder with the tracker's name. That of
-            TensorBoard is written anew.
+        place: the folder of the tracker's files; None: a folder in the run folder with the tracker's name. The
+            events of this run in a folder of TensorBoard are written anew; all else in it stays.
         follow: go on until the run has ended. Events that a resumed run writes again are skipped.
         advance: called with the number of events that were sent since.
 
     Raises:
         StructattnError: the folder is not a run folder.
-        UsageError: there is no such tracker, or its library is not installed.
+        UsageError: there is no such tracker, its library is not installed, or the place has the events of another run.
         DataError: the event log or the settings are damaged.
         CheckpointError: the event log of a finished run has changed.
         OSError: the disk is full, or the like.
