@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from structattn.attention import NondeterministicStackAttention, SuperpositionStackAttention
 from structattn.cli.app import app
+from structattn.extraction import pipeline
 from structattn.extraction.agreement import Modelled, sides_with_extracted
 from structattn.extraction.automaton import Configuration, PushdownAutomaton, Start, Transition
 from structattn.extraction.comparison import compare, prefix_pairs
@@ -20,8 +21,8 @@ from structattn.extraction.configurations import Simulator
 from structattn.extraction.drawing import automaton_svg
 from structattn.extraction.files import require_folder
 from structattn.extraction.letters import find_letters
-from structattn.extraction.minimization import minimized
-from structattn.extraction.pipeline import extract
+from structattn.extraction.minimization import Minimal, minimized
+from structattn.extraction.pipeline import ExtractionSettings, extract
 from structattn.extraction.stacks import (
     Allowed,
     NondeterministicReader,
@@ -257,6 +258,21 @@ def test_command_of_an_untrained_model_says_that_no_automaton_agrees(run_dirs, t
     )
     if content["automaton"] is not None:
         assert read_language_file(tmp_path / "grammar.cfg").language.alphabet
+
+
+def test_an_automaton_of_the_empty_string_alone_has_no_grammar(run_dirs, monkeypatch):
+    """Which no file could have."""
+    only_empty = Grammar("S", ("(", ")"), normalized([rule("S", "", 1)]))
+    monkeypatch.setattr(pipeline, "minimized", lambda automaton: Minimal(automaton, only_empty, 4))
+    found = extract(open_run(run_dirs["nondeterministic"]), ExtractionSettings(strings=5, max_length=4))
+    assert found.minimal is None
+    assert "the transitions accept no string with symbols" in found.verdict.reasons
+
+
+@pytest.mark.parametrize("threshold", [0.0, 1.0, -0.1, float("nan")])
+def test_a_threshold_is_a_probability(threshold):
+    with pytest.raises(UsageError, match="expected a probability above 0 and below 1"):
+        ExtractionSettings(threshold=threshold)
 
 
 def test_files_that_no_extraction_has_written_are_kept(run_dirs, tmp_path):

@@ -67,6 +67,19 @@ def test_the_data_is_named_by_its_language_or_by_its_folder(make_run):
     assert read_run(bare).data_name == "marked"
 
 
+def test_scores_of_the_best_checkpoints_are_not_outdated(make_run, caplog):
+    folder = make_run()
+    scored = {each["update"]: each["cross_entropy"] for each in read_run(folder).of("validation")}
+    best, *others = sorted(scored, key=scored.get)
+    for checkpoints in (sorted([best, others[0]], reverse=True), sorted([best, others[1]], reverse=True)):
+        for path in (folder / "scores").iterdir():
+            content = read_json(path, "scores") | {"update": checkpoints[0], "checkpoints": checkpoints}
+            write_json(path, "scores", content)
+        caplog.clear()
+        read_run(folder)
+        assert ("run `structattn evaluate` again" in caplog.text) == (others[0] not in checkpoints), caplog.text
+
+
 def test_outdated_scores_are_reported(make_run, caplog):
     folder = make_run()
     update = read_run(folder).of("validation")[-1]["update"]
@@ -74,7 +87,7 @@ def test_outdated_scores_are_reported(make_run, caplog):
         write_json(path, "scores", read_json(path, "scores") | {"update": update})
     caplog.clear()
     read_run(folder)
-    assert "run evaluate again" not in caplog.text
+    assert "run `structattn evaluate` again" not in caplog.text
     later = {"event": "validation", "update": update + 50, "cross_entropy": 0.1, "perplexity": 1.1, "lower_bound": None,
              "cross_entropy_difference": None, "improved": True}  # fmt: skip
     with (folder / "events.jsonl").open("a") as file:

@@ -139,6 +139,19 @@ def test_non_finite_validation_score_ends_the_run(tiny_run, monkeypatch):
     assert checkpoints(run) == []
 
 
+def test_a_perplexity_that_overflows_ends_the_run(tiny_run):
+    run = tiny_run()
+    object.__setattr__(run.task, "validate", lambda *_: Scores(1, 1, 6744.8, math.inf))
+    with pytest.raises(NonFiniteError, match=r"update 6's perplexity overflows: cross-entropy 6744\.8"):
+        train_until_done(run)
+
+
+def test_a_run_without_time_validates_and_saves_its_initial_model(tiny_run):
+    run = tiny_run(max_minutes=1e-12)
+    assert train_until_done(run) == "time"
+    assert validations(run) == checkpoints(run) == [0]
+
+
 def test_signal_during_validation_keeps_the_previous_update(tiny_run):
     run = tiny_run()
     run.stop.check = lambda: stop(run)

@@ -1,5 +1,7 @@
 """Optimizers by name: those of torch, with their state in checkpoints."""
 
+import re
+
 import pytest
 import torch
 from torch import nn
@@ -157,6 +159,21 @@ def test_a_model_without_matrices_cannot_be_trained_by_muon():
 def test_optimizers_of_whole_matrices_are_refused_with_fsdp(name):
     with pytest.raises(ValueError, match=f"'fsdp' gives each process a part .* optimizer '{name}' needs whole"):
         TrainingSettings(optimizer=name, strategy="fsdp")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"kind": "adamw", "betas": [0.9, 1.0]}, "betas.1: expected less than 1, got 1.0"),
+        ({"kind": "adamw", "betas": [-0.1, 0.9]}, "betas.0: expected at least 0, got -0.1"),
+        ({"kind": "muon", "adamw": {"betas": [1.0, 0.9]}}, "adamw.betas.0: expected less than 1, got 1.0"),
+        ({"kind": "adafactor", "epsilon": [-1, 0.1]}, "epsilon.0: expected at least 0, got -1"),
+        ({"kind": "adafactor", "clip_threshold": 0.5}, "clip_threshold: expected at least 1, got 0.5"),
+    ],
+)
+def test_what_torch_refuses_is_refused_with_its_path(settings, message):
+    with pytest.raises(SettingsError, match=rf"training\.optimizer\.{re.escape(message)}"):
+        resolve_settings({"task": "formal_language", "data": "data", "training": {"optimizer": settings}})
 
 
 def test_nesterov_needs_momentum():

@@ -27,9 +27,7 @@ def extract(
     ] = None,
     tau: Annotated[
         float | None,
-        typer.Option(
-            min=0, max=1, metavar="P", help="Symbols of a higher probability can follow.  [default: the widest gap]"
-        ),
+        typer.Option(metavar="P", help="Symbols of a higher probability can follow.  [default: the widest gap]"),
     ] = None,
     max_length: Annotated[
         int, typer.Option(min=1, metavar="N", help="Compare languages on all strings of up to N symbols, or fewer.")

@@ -66,6 +66,9 @@ class ExtractionSettings:
         max_length: of the strings that are compared exhaustively, if they are not too many.
         short_length: where the threshold separates, all strings of the model of at most this length are read, too.
         seed: of the samples.
+
+    Raises:
+        UsageError: the threshold is not above 0 and below 1.
     """
 
     layer: int | None = None
@@ -74,6 +77,10 @@ class ExtractionSettings:
     max_length: int = 40
     short_length: int = 8
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.threshold is not None and not 0 < self.threshold < 1:
+            raise UsageError(f"threshold={self.threshold:g}; expected a probability above 0 and below 1")
 
 
 @dataclass(frozen=True)
@@ -205,6 +212,11 @@ def true_grammar(run: TrainedRun) -> Grammar | None:
     return language.grammar if isinstance(language, ContextFreeLanguage) else None
 
 
+def _has_symbols(grammar: Grammar) -> bool:
+    """Return whether some string is not empty; no file has another grammar."""
+    return any(symbol not in grammar.rules_of for rule in grammar.rules for symbol in rule.right)
+
+
 @dataclass(frozen=True)
 class _Judge:
     """Compares automata with a model and with the language of its data."""
@@ -245,7 +257,8 @@ class _Judge:
             comparison=None,
         )
         try:
-            return self._compared(replace(found, minimal=minimized(automaton)))
+            minimal = minimized(automaton)
+            return self._compared(replace(found, minimal=minimal)) if _has_symbols(minimal.grammar) else found
         except (EmptyLanguageError, TooManyRulesError):
             return found
 

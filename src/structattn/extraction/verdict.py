@@ -86,7 +86,7 @@ def _reasons(checks: Checks, agreement: float | None) -> list[str]:
     if checks.of_transitions >= checks.MAX_OF_TRANSITIONS:
         reasons.append(f"causal check: the transitions alone cost {checks.of_transitions:+.4f} nats per token")
     if agreement is None:
-        reasons.append("the transitions accept no string")
+        reasons.append("the transitions accept no string with symbols")
     elif agreement < MIN_AGREEMENT:
         gap = "" if checks.threshold.separates else f"; no gap (factor {checks.threshold.factor:.1f})"
         reasons.append(f"the model allows the same symbols after {agreement:.1%} of prefixes{gap}")

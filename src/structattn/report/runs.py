@@ -9,7 +9,7 @@ from typing import Any
 from structattn.report.shapes import ANALYSIS_SHAPES, ScoreShape
 from structattn.runs.folder import existing_run
 from structattn.runs.logs import mean_rate
-from structattn.runs.selection import verified_events
+from structattn.runs.selection import best_updates, verified_events
 from structattn.settings.run import unit_of_loss
 from structattn.support.environment import name_of, printable
 from structattn.support.errors import StructattnError
@@ -115,13 +115,14 @@ def read_run(folder: Path, name: str | None = None) -> Run:
 
 def _warn_of_old_scores(run: Run) -> None:
     """Log a warning if a run was trained further after its evaluation."""
-    best = [event["update"] for event in run.of("validation") if event.get("improved")][-1:]
-    current = {*best, *(event.get("update") for event in run.events[-1:])}
+    last = [event.get("update") for event in run.events[-1:]]
     for split, score in run.scores.items():
-        if current and score.get("update") not in current:
+        scored = score.get("checkpoints") or [score.get("update")]  # averaged, the newest first
+        best = sorted(best_updates(run.of("validation"), len(scored)), reverse=True)
+        if last and scored != best and scored[:1] != last:
             _logger.warning(
                 "%s: the scores on %s are from update %s, but the best is now %s; run `structattn evaluate` again",
-                *(run.folder, split, score.get("update"), best[0] if best else "unknown"),
+                *(run.folder, split, *(", ".join(map(str, updates)) or "unknown" for updates in (scored, best))),
             )
 
 

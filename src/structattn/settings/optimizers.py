@@ -12,7 +12,7 @@ class AdamWSettings(Settings):
 
     kind: Literal["adamw"] = "adamw"
     learning_rate: PositiveFloat = Field(default=0.001, description="learning rate; with warm-up, its maximum")
-    betas: tuple[float, float] = Field(
+    betas: tuple[Probability, Probability] = Field(
         default=(0.9, 0.999), description="decay rates of the averages of gradients and squared gradients"
     )
     epsilon: PositiveFloat = Field(default=1e-8, description="added to the denominator")
@@ -67,11 +67,11 @@ class AdafactorSettings(Settings):
         "the root mean square of a parameter",
     )
     beta2_decay: float = Field(default=-0.8, lt=0, description="decay rate of second moments: 1 - t ** beta2_decay")
-    epsilon: tuple[float | None, float] = Field(
+    epsilon: tuple[NonNegativeFloat | None, NonNegativeFloat] = Field(
         default=(None, 0.001),
         description="minimum of squared gradients, null: machine epsilon; and of the root mean square of a parameter",
     )
-    clip_threshold: PositiveFloat = Field(default=1.0, description="maximum of the root mean square of an update")
+    clip_threshold: float = Field(default=1.0, ge=1, description="maximum of the root mean square of an update")
     weight_decay: NonNegativeFloat = Field(
         default=0.0, description="weight decay of all parameters, multiplied by the learning rate"
     )

@@ -187,7 +187,7 @@ def train_until_done(run: Run, pause_after: Budget | None = None) -> str:
     while True:
         run.stop.check()
         reason = reason_to_stop(run.progress, run.settings, run.minutes)
-        validated = run.progress.last_validation == run.progress.update
+        validated = run.progress.last_validation == run.progress.update and run.progress.best_update is not None
         if validation_is_due(run.progress, run.settings) or (reason and not validated):
             validate(run)
             if run.on_validation is not None:
@@ -249,8 +249,10 @@ def validate(run: Run) -> None:
         else:
             scores = run.learner.parallel.validate(run.task, run.stop.check)
     if not math.isfinite(scores.perplexity):
+        finite = math.isfinite(scores.cross_entropy)
+        what = "'s perplexity overflows" if finite else " is not finite"
         raise NonFiniteError(
-            f"validation after update {run.progress.update} is not finite: cross-entropy {scores.cross_entropy}"
+            f"validation after update {run.progress.update}{what}: cross-entropy {scores.cross_entropy:g}"
         )
     improved = after.improves(run.progress, selection_score(scores.cross_entropy, scores.bleu))
     run.progress = after.after_validation(run.progress, scores, run.settings)

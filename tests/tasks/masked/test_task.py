@@ -18,6 +18,7 @@ from structattn.tasks.masked.batches import Corruption, masked_examples
 from structattn.tasks.masked.evaluate import evenly_spaced, pseudo_log_likelihoods
 from structattn.tasks.masked.task import VALIDATION_SEED
 from structattn.tasks.registry import TASKS
+from structattn.tasks.task import Scores
 from structattn.text.folders.prepared import open_prepared
 from structattn.text.folders.writing import write_prepared
 from structattn.text.tokenization.vocabulary import Vocabulary
@@ -151,8 +152,8 @@ def test_loss_and_scores_are_those_of_the_selected_tokens(text):
 
 
 def test_a_batch_that_predicts_nothing_changes_nothing(text):
-    task = task_of(text(), masking={"share": 1e-9}, loss="token_mean")
-    batch = task.batch(task.training_batches(0)[0])
+    task = task_of(text(), masking={"share": 0.05}, loss="token_mean")
+    batch = next(batch for batch in map(task.batch, task.training_batches(0)) if not task.num_tokens(batch))
     assert task.loss_sum(SumModel(), batch) == 0
     assert (task.loss_denominator(batch), task.num_tokens(batch)) == (0, 0)
 
@@ -217,6 +218,17 @@ def test_positions_have_to_cover_the_whole_input(text, tmp_path, bos):
                 continue
             with pytest.raises(SettingsError, match=f"the model has {count} learned positions"):
                 train(settings, tmp_path / "refused")
+
+
+def test_a_split_without_masks_is_refused(text, tmp_path, monkeypatch):
+    """Its cross-entropy would be 0, which no later model could improve on."""
+    data = text()
+    with pytest.raises(DataError, match=r"valid: training\.masking\.share=1e-09 masks none of its tokens"):
+        task_of(data, masking={"share": 1e-9})
+    train(settings_for(data, max_updates=1, masking={"share": 0.05}), tmp_path / "run")
+    monkeypatch.setattr("structattn.tasks.masked.evaluate.score_batches", lambda *_: Scores(5, 0, 0.0, 1.0))
+    with pytest.raises(DataError, match=r"test: evaluation\.mask_seed=\d+ masks none of its tokens"):
+        evaluate(tmp_path / "run", "test")
 
 
 def test_other_data_and_settings_are_refused(prepared, text):

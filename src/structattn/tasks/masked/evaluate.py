@@ -7,6 +7,7 @@ from torch import Tensor
 from structattn.models.mode import evaluating
 from structattn.settings.training import LabelSmoothing
 from structattn.support.devices import device_of
+from structattn.support.errors import DataError
 from structattn.support.progress import progress
 from structattn.support.shapes import Float, Float64
 from structattn.support.special_tokens import BOS, EOS, PADDING_CLASS, class_of
@@ -70,6 +71,8 @@ def masked_scores(run: LoadedRun, split: str, batch_tokens: int) -> SplitScores:
     with progress(f"Scoring {split}", len(plan), "batches") as advance:
         batches = (examples.batch(indices) for indices in plan)
         scores = score_batches(run.accelerated, batches, advance, masked_cross_entropy_sum)
+    if not scores.num_tokens:
+        raise DataError(run.prepared.path / split, f"evaluation.mask_seed={how.mask_seed} masks none of its tokens")
     chosen = evenly_spaced(examples.examples.num_examples, how.pseudo_perplexity_examples)
     return SplitScores(
         split=split,

@@ -6,12 +6,13 @@ import torch
 from torch import Tensor
 
 from structattn.settings.run import RunSettings
+from structattn.support.errors import DataError
 from structattn.support.shapes import Float
 from structattn.tasks.language_modeling.evaluate import score_batches
 from structattn.tasks.losses import Criterion
 from structattn.tasks.masked.batches import masked_examples
 from structattn.tasks.masked.evaluate import masked_cross_entropy_sum
-from structattn.tasks.task import Scores, SequenceTask
+from structattn.tasks.task import Scores, SequenceTask, num_predicted
 from structattn.text.batching.sequences import Batch
 from structattn.text.folders.prepared import PreparedFolder
 
@@ -30,6 +31,10 @@ def masked_language_modeling_task(prepared: PreparedFolder, settings: RunSetting
         masked_examples(prepared, "valid", settings, VALIDATION_SEED),
         Criterion.from_settings(settings.training),
     )
+
+    if not any(num_predicted(valid.batch(indices)) for indices in valid.examples.scoring_order()):
+        reason = f"training.masking.share={settings.training.masking.share:g} masks none of its tokens"
+        raise DataError(prepared.path / "valid", f"{reason}; expected more text or a larger share")
 
     def loss(model: torch.nn.Module, batch: Batch) -> Float[Tensor, ""]:
         if criterion.receptive_field.weight:
