@@ -89,7 +89,10 @@ class AttentionLayer(Protocol):
         ...
 
     def step(self, x_t: Float[Tensor, "batch d_model"], state: Any) -> tuple[Float[Tensor, "batch d_model"], Any]:
-        """Process one position; return its output and the new state, and leave ``state`` unchanged."""
+        """Process one position; return its output and the new state, and leave ``state`` unchanged.
+
+        The new state shares no memory with ``x_t`` and the output, which callers may change in place.
+        """
         ...
 
     def explain(self, x: Float[Tensor, "batch time d_model"], lengths: Lengths = None) -> Explanation:
