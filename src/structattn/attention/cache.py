@@ -12,7 +12,7 @@ from structattn.attention.positions.biases import ScorePositions
 from structattn.attention.projections import apply_positions
 from structattn.operators import softmax_attention
 from structattn.operators.common.checks import integer_lengths, wrong_batch
-from structattn.operators.common.differentiation import is_transformed
+from structattn.operators.common.differentiation import transforms_active
 from structattn.operators.common.kernels import can_index_rows
 from structattn.operators.softmax_attention.cpu import softmax_attention_indexed
 from structattn.support.shapes import Float, Int, Lengths
@@ -131,7 +131,7 @@ class KeyValueCache:
         if len(tensors[0]) != len(self.row_indices):
             raise wrong_batch(tensors[0], self.row_indices)
         needs_grad = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (*tensors, *self.rows))
-        if needs_grad or is_transformed():  # in-place writes are not allowed
+        if needs_grad or torch.compiler.is_compiling() or transforms_active():  # in-place writes are not allowed
             pairs = zip(self.tensors, tensors, strict=True)
             return KeyValueCache.from_tensors([_concatenated(past, new) for past, new in pairs])
         extended = self.extend([tensor.dtype for tensor in tensors])

@@ -37,14 +37,6 @@ def in_forward_mode() -> bool:
     )
 
 
-def is_transformed() -> bool:
-    """Whether torch.compile, torch.func or forward mode transforms the computation, so that only pure code is right.
-
-    Nothing is then written in place, and no kernel runs that the transformation does not know.
-    """
-    return torch.compiler.is_compiling() or transforms_active() or in_forward_mode()
-
-
 def without_history(x: Tensor) -> Tensor:
     """Detach ``x``, except where torch.func or forward mode would take a missing derivative for zero."""
     return x if transforms_active() or in_forward_mode() else x.detach()

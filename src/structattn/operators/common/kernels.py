@@ -8,7 +8,7 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from structattn.operators.common.differentiation import is_transformed
+from structattn.operators.common.differentiation import transforms_active
 from structattn.support.devices import processor_flags
 
 # From the newest to the oldest, with the processor flags that they need.
@@ -92,7 +92,8 @@ def strided_view(tensor: Tensor | None) -> tuple[int, ...]:
 
 def can_index_rows(*tensors: Tensor) -> bool:
     """Whether a compiled kernel can take rows by index: on a CPU, in float32 or float64, and without derivatives."""
-    if is_transformed() or (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)):
+    differentiated = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+    if differentiated or torch.compiler.is_compiling() or transforms_active():
         return False
     fits = all(tensor.device.type == "cpu" and tensor.dtype in (torch.float32, torch.float64) for tensor in tensors)
     return fits and compiled_kernels() is not None
