@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 
 import structattn
+from structattn.cli.listing import choices
 from structattn.settings.run import RunSettings, resolve_settings
 from structattn.support.errors import SettingsError, UsageError
 from structattn.tasks import TASKS, FormalLanguage, TaskKind, Transduction, require_trainable
 from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
 from structattn.tasks.formal_languages.registry import formal_language
 from structattn.tasks.language_modeling.task import formal_language_task
+from structattn.tasks.recognition.prepare import prepare_recognition
 from structattn.tasks.transductions.prepare import TransductionSizes, prepare_transduction
 from structattn.tasks.transductions.registry import transduction
 from structattn.text.folders.prepared import open_prepared
@@ -79,6 +81,16 @@ def test_strings_and_probabilities_that_do_not_fit_the_language_are_refused(tmp_
     with pytest.raises(UsageError, match=f"formal language 'repeats'.*{message}"):
         prepare_formal_language(tmp_path / "data", "repeats", sizes=FormalLanguageSizes(5, 5, 1, (2, 4), (2, 6)))
     assert not (tmp_path / "data").exists()
+
+
+def test_a_language_with_a_name_of_flare_is_not_taken_for_it(tmp_path):
+    class Majority(Repeats):
+        name = "majority"
+
+    structattn.register(FormalLanguage(Majority(), "a, n times"))
+    with pytest.raises(UsageError, match=r"language 'majority' is one of FLaRe and one of the plugin test_tasks\.py"):
+        prepare_recognition(tmp_path / "data", "majority")
+    assert "test_tasks.py" not in choices()["languages to recognize (prepare recognition)"]["majority"]
 
 
 def test_a_run_records_the_plugin_of_its_language(tmp_path, tree):

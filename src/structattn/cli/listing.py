@@ -49,12 +49,13 @@ def choices() -> dict[str, Mapping[str, str]]:
     from structattn.settings.run import TASK_DESCRIPTIONS, TRANSFORMATION_DESCRIPTIONS
     from structattn.settings.training import Batches
     from structattn.tasks.formal_languages.registry import FORMAL_LANGUAGES
-    from structattn.tasks.recognition.registry import recognition_descriptions
+    from structattn.tasks.recognition.registry import FLARE_LANGUAGES, recognition_descriptions
     from structattn.tasks.transductions.registry import TRANSDUCTIONS
 
     def mechanisms(union: Any) -> dict[str, str]:
         return _with_origin(_discriminated(union, "attention"), MECHANISMS.plugins)
 
+    of_plugins = {name: each for name, each in FORMAL_LANGUAGES.plugins.items() if name not in FLARE_LANGUAGES}
     transductions = {task.name: task.description for task in TRANSDUCTIONS.values()}
     return {
         "models (model.kind)": _discriminated(ModelSettings, "kind"),
@@ -79,7 +80,7 @@ def choices() -> dict[str, Mapping[str, str]]:
             "complete:LANGUAGE": "how a string continues after its first word",
         },
         "languages to recognize (prepare recognition)": {
-            **_with_origin(recognition_descriptions(), FORMAL_LANGUAGES.plugins),
+            **_with_origin(recognition_descriptions(), of_plugins),
             "FILE.cfg, FILE.fsa, FILE.regex": "your own language, as for formal languages",
         },
         "transformations (prepare transformation)": TRANSFORMATION_DESCRIPTIONS,

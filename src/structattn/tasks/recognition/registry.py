@@ -37,7 +37,7 @@ _FORMS: Final[Mapping[str, tuple[tuple[int, ...], Shape | None]]] = MappingProxy
 
 
 def recognition_descriptions() -> dict[str, str]:
-    """Return all names with one-line descriptions, of plugins too."""
+    """Return all names with one-line descriptions, of plugins too but where FLaRe has the name."""
     return {**{name: each.description for name, each in FLARE_LANGUAGES.items()}} | {
         name: description for name, description in FORMAL_LANGUAGES.items() if name not in FLARE_LANGUAGES
     }
@@ -51,8 +51,13 @@ def recognition_language(name: str, protocol: Protocol = "hard") -> RecognitionL
         protocol: ``flare`` computes square roots in double precision, as FLaRe does.
 
     Raises:
-        UsageError: no language has that name.
+        UsageError: no language has that name, or one of FLaRe and one of a plugin.
     """
+    if name in FLARE_LANGUAGES and name in FORMAL_LANGUAGES.plugins:
+        plugin = FORMAL_LANGUAGES.plugins[name].name
+        raise UsageError(
+            f"language {name!r} is one of FLaRe and one of the plugin {plugin}; expected another name there"
+        )
     if name == _ROOTS[protocol].name:
         return _ROOTS[protocol]
     if name in FLARE_LANGUAGES:
