@@ -13,6 +13,9 @@ from structattn.tasks.translation.attended import last_cross_attention, pharaoh,
 from structattn.tasks.translation.prepare import prepare_parallel
 from structattn.tasks.translation.tokenizer_training import TokenizerSettings
 from structattn.text.folders.prepared import open_prepared
+from structattn.text.folders.text_tokenizer import TextTokenizer
+from structattn.text.tokenization.tokenizers import SymbolTokenizer, split_line
+from structattn.text.tokenization.vocabulary import Vocabulary
 
 LINES = ["eins zwei drei vier", "fünf", "", "drei drei eins"]
 CENTRED = {"attention": "gaussian", "kernel": "index", "length_ratio": 1.0}
@@ -89,6 +92,38 @@ def test_two_words_are_linked_if_tokens_of_theirs_are(tmp_path):
     sides = [(side, ids_of) for side, ids_of in zip((prepared.sides.source, prepared.sides.target), ids, strict=True)]
     assert word_alignment(*sides, attended=range(8)) == ((0, 0), (1, 0), (1, 1), (2, 1), (2, 2))
     assert pharaoh(((0, 0), (1, 0), (2, 11))) == "0-0 1-0 2-11"
+
+
+def side_of(level, line):
+    """A tokenizer without normalization that knows a line, and its ids."""
+    vocabulary = Vocabulary.from_symbols(dict.fromkeys(split_line(level, line)), unknown=True)
+    tokenizer = TextTokenizer(SymbolTokenizer(level, vocabulary), None)
+    return tokenizer, tokenizer.encode(line)
+
+
+@pytest.mark.parametrize("space", "\u00a0\u2009\u3000\u0085\u2028\x0b\r")
+def test_words_are_separated_by_spaces_and_tabs_only(space):
+    lines = f"10{space}000 {space} Euro", f"10{space}000 {space}\tEuro"
+    words, characters = ([side_of(level, line) for line in lines] for level in ("word", "character"))
+    assert word_alignment(*words, range(3)) == ((0, 0), (1, 1), (2, 2))
+    places = range(len(lines[0]))
+    assert word_alignment(*characters, places) == ((0, 0), (1, 1), (2, 2))
+    assert word_alignment(words[0], characters[1], [0] * 6 + [1] * 2 + [2] * 5) == ((0, 0), (1, 1), (2, 2))
+
+
+@pytest.mark.parametrize("spaces", ["", " ", " \t  "])
+def test_lines_without_words_have_no_links(spaces):
+    some, none = side_of("character", "a b"), side_of("character", spaces)
+    assert word_alignment(some, none, [2] * len(spaces)) == ()
+    if spaces:
+        assert word_alignment(none, some, [0] * 3) == ()
+        assert word_alignment(none, none, [0] * len(spaces)) == ()
+
+
+def test_control_symbols_that_are_spelled_in_characters_are_words():
+    spelled = side_of("character", "a > < b o s")
+    ids = spelled[0].encode("<bos> a")
+    assert word_alignment((spelled[0], ids), (spelled[0], ids), range(7)) == ((0, 0), (1, 1))
 
 
 def test_links_do_not_depend_on_the_batch(translation_run):

@@ -8,6 +8,7 @@ from structattn.text.folders.prepared import open_prepared
 from structattn.text.tokenization.byte_pair_encoding import BytePairEncoding
 from structattn.text.tokenization.splitting import parts_of_tokens
 from structattn.text.tokenization.subword_tokenizer import SubwordTokenizer
+from structattn.text.tokenization.tokenizers import SymbolTokenizer
 from structattn.text.tokenization.vocabulary import Vocabulary
 
 LINE = "der Bär schläft nicht"
@@ -46,6 +47,18 @@ def test_words_of_a_line(tmp_path, options):
 def test_a_space_alone_counts_for_what_follows(tmp_path):
     tokenizer = tokenizer_of(tmp_path, level="character")
     assert parts_of_tokens(tokenizer, tokenizer.encode("der Bär"), ["der", "", "B", "är"]) == [0, 0, 0, 2, 2, 3, 3]
+
+
+def test_other_spaces_of_unicode_are_characters():
+    tokenizer = SymbolTokenizer("word", Vocabulary.from_symbols(["a", "b", "\u00a0", "1\u00a0000"]))
+    line = "a \u00a0 b 1\u00a0000"
+    assert parts_of_tokens(tokenizer, tokenizer.encode(line), line.split(" ")) == [0, 1, 2, 3]
+
+
+def test_spaces_alone_have_no_part(tmp_path):
+    tokenizer = tokenizer_of(tmp_path, level="character")
+    assert parts_of_tokens(tokenizer, tokenizer.encode("  "), []) == [-1, -1]
+    assert parts_of_tokens(tokenizer, tokenizer.encode("  "), ["", ""]) == [1, 1]
 
 
 def test_the_bytes_of_a_character_stay_together(tmp_path):

@@ -17,6 +17,7 @@ from structattn.support.shapes import Float, Int
 from structattn.support.special_tokens import BOS
 from structattn.text.folders.text_tokenizer import TextTokenizer
 from structattn.text.tokenization.splitting import parts_of_tokens
+from structattn.text.tokenization.tokenizers import get_level
 
 
 @dataclass(frozen=True)
@@ -98,12 +99,17 @@ def word_alignment(
 ) -> Alignment:
     """Return the alignment of words: two are linked if a token of the target word attends to one of the source word.
 
+    Words are separated by spaces and tabs only. A line of these alone has no words, and so no links.
+
     Args:
         source: the tokenizer, and the ids of the source without <eos>.
         target: the tokenizer, and the ids of the translation without <eos>.
         attended: for each target token, the position of a source token.
     """
-    words = [parts_of_tokens(each, ids, each.decode(ids).split()) for each, ids in (source, target)]
+    split = get_level("word").split
+    words = [parts_of_tokens(each, ids, split(each.decode(ids))) for each, ids in (source, target)]
+    if any(-1 in of_side for of_side in words):
+        return ()
     return tuple(sorted({(words[0][position], word) for word, position in zip(words[1], attended, strict=False)}))
 
 

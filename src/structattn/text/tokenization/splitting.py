@@ -18,6 +18,7 @@ from structattn.text.tokenization.tokenizers import BYTE_SYMBOLS
 _BLOCK = 1 << 18  # characters
 _SEPARATOR = re.compile(r"[ \t\n]")
 _LINE_FEED = 10
+_NO_SPACES = str.maketrans("", "", " \t")
 _NUM_CODE_POINTS = 0x110000
 
 
@@ -173,13 +174,14 @@ class Decoder(Protocol):
 def parts_of_tokens(decoder: Decoder, ids: Sequence[int], parts: Sequence[str]) -> list[int]:
     """Return the index of the part in which each token of a line begins.
 
-    A token begins with its first character other than a space, or, if it has none, with the next one. So a space, and
-    a token that crosses the boundary of two parts, count for one part only, whatever the tokenizer.
+    A token begins with its first character other than a space or tab, or, if it has none, with the next one. So a
+    space, and a token that crosses the boundary of two parts, count for one part only, whatever the tokenizer.
+    Without parts, the index is -1.
 
     Args:
         decoder: decodes the ids.
         ids: of the line.
-        parts: the line as it is decoded, cut into parts, some of them perhaps empty; spaces do not count.
+        parts: the line as it is decoded, cut into parts, some of them perhaps empty; spaces and tabs do not count.
 
     Cost: O(n²) for n tokens, all of whose beginnings are decoded.
 
@@ -195,4 +197,4 @@ def parts_of_tokens(decoder: Decoder, ids: Sequence[int], parts: Sequence[str]) 
 
 
 def _without_spaces(text: str) -> str:
-    return "".join(text.split())
+    return text.translate(_NO_SPACES)
