@@ -115,6 +115,30 @@ def test_ensembles_average_probabilities_or_log_probabilities(language_model):
         torch.testing.assert_close(logits.softmax(-1), expected[:, -1], rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("average", ["probabilities", "log_probabilities"])
+def test_an_ensemble_returns_log_probabilities(language_model, average):
+    """Their exponentials sum to 1, for whole sequences and for steps; equal models give those of each."""
+    models, tokens = [language_model(seed) for seed in range(3)], torch.tensor([[1, 3, 4, 5], [1, 5, 3, 3]])
+    ensemble = Ensemble(models, average)
+    start = ensemble.start([start_continuation(model, tokens) for model in models])
+    step, _ = ensemble.step(start.tokens, start.state)
+    for found in (ensemble(tokens), step):
+        torch.testing.assert_close(found.logsumexp(-1), torch.zeros_like(found[..., 0]), rtol=0, atol=1e-12)
+    (model, *_), equal = models, Ensemble(models[:1] * 3, average)
+    torch.testing.assert_close(equal(tokens), model(tokens).log_softmax(-1), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("average", ["probabilities", "log_probabilities"])
+def test_classes_that_all_models_of_an_ensemble_forbid_stay_forbidden(language_model, average):
+    ensemble = Ensemble([language_model(0), language_model(1)], average)
+    logits = torch.tensor([[0.0, 1.0, -math.inf], [-math.inf] * 3])
+    found = ensemble.mean([logits, logits + 5])
+    torch.testing.assert_close(found[0], logits[0].log_softmax(-1))
+    assert (found[1] == -math.inf).all()
+    found = ensemble.mean([logits, torch.zeros(2, 3)])[1].exp().sum()
+    assert found == pytest.approx({"probabilities": 0.5, "log_probabilities": 0.0}[average])
+
+
 def test_the_beam_of_an_ensemble_is_scored_by_its_whole_sequences(translator, sources):
     models = [translator(mechanism, 5) for mechanism in ("softmax", "two_stream", "stack_pointer")]
     ids, lengths = pad_sequences(sources(4))

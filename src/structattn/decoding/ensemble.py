@@ -1,5 +1,6 @@
 """Ensembles: several models that predict as one."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -73,10 +74,26 @@ class Ensemble:
         return self.mean([logits for logits, _ in stepped]), EnsembleState(tuple(after for _, after in stepped))
 
     def mean(self, logits: Sequence[Float[Tensor, "*batch classes"]]) -> Float[Tensor, "*batch classes"]:
-        """Return the average of the models' predictions, as log-probabilities up to a constant."""
-        normalized = [with_log_normalizer(of_model) for of_model in logits]
-        log_probs = torch.stack([of_model - log_normalizer[..., None] for of_model, log_normalizer in normalized])
-        return log_probs.logsumexp(0) if self.average == "probabilities" else log_probs.mean(0)
+        """Return the average of the models' predictions, as log-probabilities.
+
+        A model that forbids all classes, whose logits are all -inf, has p_m = 0: with the average of probabilities, the
+        sum of p is then the share of the others, and with that of log-probabilities all classes are forbidden.
+
+        Args:
+            logits: of each model.
+
+        Raises:
+            ValueError: a logit is NaN or +inf.
+        """
+        log_probs = torch.stack([_log_probabilities(of_model) for of_model in logits])
+        if self.average == "probabilities":
+            return log_probs.logsumexp(0) - math.log(len(log_probs))
+        return _log_probabilities(log_probs.mean(0))
+
+
+def _log_probabilities(logits: Float[Tensor, "*batch classes"]) -> Float[Tensor, "*batch classes"]:
+    logits, log_normalizer = with_log_normalizer(logits)
+    return logits - log_normalizer[..., None]
 
 
 def start_together(models: Sequence[_Member], starts: Sequence[DecodingStart]) -> tuple[Stepper, DecodingStart]:
