@@ -199,6 +199,20 @@ def test_embeddings_may_be_given_in_the_place_of_ids(own, texts, batch_of, kind)
         model(ids, inputs_embeds=vectors)
 
 
+@pytest.mark.parametrize("model_class", ["StructattnModel", "StructattnForSequenceClassification", None])
+@pytest.mark.parametrize("settings", [CAUSAL["superposition"], CAUSAL["lstm"], MASKED], ids=lambda each: each["kind"])
+def test_ids_past_the_vocabulary_are_refused_by_name(own, texts, settings, model_class):
+    """The mask of a masked model is the id after the last."""
+    is_masked = settings["kind"] == "masked"
+    model = own(settings, model_class or ("StructattnForMaskedLM" if is_masked else "StructattnForCausalLM"))
+    ids, most = texts[0][None].clone(), VOCABULARY - 1 + is_masked
+    ids[0, -1] = most
+    assert model(ids)[0].isfinite().any()
+    ids[0, -1] = most + 1
+    with pytest.raises(ValueError, match=rf"id {most + 1} is not in the vocabulary of 0 to {most}; where .* no <unk>"):
+        model(ids)
+
+
 @pytest.mark.parametrize("kind", ["two streams", "lstm"])
 def test_models_without_one_table_have_no_embeddings(own, kind):
     with pytest.raises(NotImplementedError, match="expected one table of embeddings"):

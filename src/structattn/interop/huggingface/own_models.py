@@ -107,12 +107,17 @@ class OwnModel(SavedWithCode, PreTrainedModel):
             for name in each._non_persistent_buffers_set:
                 setattr(self.model.get_submodule(path), name, each.get_buffer(name).to(self.device))
 
-    def _inputs(self, ids: Tensor | None, vectors: Tensor | None, size: int) -> Tensor:
-        """Return ids or vectors, whichever are given."""
+    def _inputs(self, ids: Tensor | None, vectors: Tensor | None) -> Tensor:
+        """Return ids or vectors, whichever are given.
+
+        Raises:
+            ValueError: both or neither are, or an id is not known.
+        """
         if (ids is None) == (vectors is None):
             raise ValueError("expected either input_ids or inputs_embeds")
         if ids is not None:
-            require_known(ids, size)
+            has_mask = isinstance(self.model, MaskedLanguageModel)  # the id after the last
+            require_known(ids, self.config.vocab_size + has_mask)
         return cast(Tensor, vectors if ids is None else ids)
 
     def _process(
@@ -150,7 +155,7 @@ class StructattnModel(OwnModel):
         **kwargs: Any,
     ) -> BaseModelOutput:
         """Return the hidden states before the output layer (B, T, d), of two streams the semantic one."""
-        inputs = self._inputs(input_ids, inputs_embeds, self.config.vocab_size + 1)
+        inputs = self._inputs(input_ids, inputs_embeds)
         x, more = self._process(hidden_states_of, inputs, padding_of(attention_mask, inputs.shape[1]), kwargs)
         return BaseModelOutput(last_hidden_state=x, **more)
 
@@ -224,7 +229,7 @@ class StructattnForCausalLM(WithStateCache, OwnModel, GenerationMixin):
         Raises:
             ValueError: an id is not known, or the cache is that of another model.
         """
-        inputs = self._inputs(input_ids, inputs_embeds, self.config.vocab_size)
+        inputs = self._inputs(input_ids, inputs_embeds)
         padding, cache = padding_of(attention_mask, inputs.shape[1]), cache_of(past_key_values, kwargs)
         if cache is None:
             classes, more = self._process(classes_of, inputs, padding, kwargs)
@@ -260,7 +265,7 @@ class StructattnForMaskedLM(OwnModel):
             labels: ids; the loss is their mean cross-entropy, without padding, ``<bos>`` and -100, in nats.
             **kwargs: ``output_hidden_states`` and ``output_attentions`` as for a causal model; others are not used.
         """
-        inputs = self._inputs(input_ids, inputs_embeds, self.config.vocab_size + 1)  # the mask is the last
+        inputs = self._inputs(input_ids, inputs_embeds)
         classes, more = self._process(classes_of, inputs, padding_of(attention_mask, inputs.shape[1]), kwargs)
         logits = logits_of_ids(classes)
         return MaskedLMOutput(
@@ -298,7 +303,7 @@ class StructattnForSequenceClassification(OwnModel):
             labels: (B,), or of several labels a text (B, labels); numbers where ``num_labels`` is 1.
             **kwargs: ``output_hidden_states`` and ``output_attentions`` as for a causal model; others are not used.
         """
-        inputs = self._inputs(input_ids, inputs_embeds, self.config.vocab_size + 1)
+        inputs = self._inputs(input_ids, inputs_embeds)
         padding = padding_of(attention_mask, inputs.shape[1])
         x, more = self._process(hidden_states_of, inputs, padding, kwargs)
         x = x if padding is None else padding.to_front(x)
