@@ -240,9 +240,20 @@ def test_more_ids(own, texts, tmp_path, kind):
     assert_close(model(texts[0][None]).logits, expected)
 
 
-def test_what_cannot_be_resized(own, translator):
-    with pytest.raises(ValueError, match="the mask is the id after the last"):
-        own(MASKED, "StructattnForMaskedLM").resize_token_embeddings(VOCABULARY + 1)
+def test_what_cannot_be_resized(own, translator, texts, tmp_path):
+    masked, ids = own(MASKED, "StructattnForMaskedLM"), texts[0][None]
+    expected = masked(ids).logits
+    for size in (VOCABULARY + 1, VOCABULARY - 1):
+        with pytest.raises(ValueError, match="the mask is the id after the last"):
+            masked.resize_token_embeddings(size)
+        assert masked.config.vocab_size == VOCABULARY
+    masked.save_pretrained(tmp_path)  # a refused call changes nothing
+    again = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path)
+    assert_close(again(ids).logits, expected, 1e-6)
+    causal = own(CAUSAL["rotary"])
+    with pytest.raises(ValueError, match="vocabulary_size=2; expected at least 3"):
+        causal.resize_token_embeddings(2)
+    assert causal.config.vocab_size == VOCABULARY
     with pytest.raises(ValueError, match="two vocabularies"):
         translator.resize_token_embeddings(VOCABULARY + 1)
 

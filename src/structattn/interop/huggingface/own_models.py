@@ -72,15 +72,19 @@ class OwnModel(SavedWithCode, PreTrainedModel):
         """Change the number of ids; new ones come last, and begin with the mean of the others. Return the embeddings.
 
         Raises:
-            ValueError: of a masked model, whose mask is the id after the last.
+            ValueError: of a masked model, whose mask is the id after the last, or there are too few; nothing changes.
         """
         old = size = self.config.vocab_size
         size = size if new_num_tokens is None else new_num_tokens
         size = size if pad_to_multiple_of is None else -(-size // pad_to_multiple_of) * pad_to_multiple_of
         if size != old:
             self.config.vocab_size = size
-            model = self._built().to(self.device, self.dtype).train(self.training)
-            resize_vocabulary(self.model, model, mean_resizing)
+            try:
+                model = self._built().to(self.device, self.dtype).train(self.training)
+                resize_vocabulary(self.model, model, mean_resizing)
+            except BaseException:
+                self.config.vocab_size = old
+                raise
             self.model = model
         embedding: nn.Module = self.model.embedding
         return embedding
