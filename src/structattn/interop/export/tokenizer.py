@@ -25,6 +25,9 @@ from structattn.text.tokenization.vocabulary import CONTROL_SYMBOLS, UNKNOWN_SYM
 
 _SPACES: Final = r"[ \t]+"
 _ANY_CHARACTER: Final = r"[\s\S]"
+_IGNORED, _CASED = r"\p{Case_Ignorable}*", r"[^\P{Cased}\p{Case_Ignorable}]"
+# Final_Sigma of the Unicode Standard, table 3-17. Not a look-behind: that would go back to the start at every sigma.
+_FINAL_SIGMA: Final = rf"{_CASED}{_IGNORED}\KΣ(?!{_IGNORED}{_CASED})"
 
 
 def make_tokenizer(
@@ -156,7 +159,9 @@ def _with_normalization(tokenizers: Any, normalization: Normalization, then: Any
     normalizers = tokenizers.normalizers
     steps = [normalizers.NFKC()] if normalization.nfkc else []
     if normalization.lowercase:
-        steps += [normalizers.Lowercase(), *([normalizers.NFKC()] if normalization.nfkc else [])]
+        # The library lowers each character alone, but one depends on its place.
+        final_sigma = normalizers.Replace(tokenizers.Regex(_FINAL_SIGMA), "ς")
+        steps += [final_sigma, normalizers.Lowercase(), *([normalizers.NFKC()] if normalization.nfkc else [])]
     return normalizers.Sequence([*steps, *_single_spaces(tokenizers, "normalizers"), *([] if then is None else [then])])
 
 
@@ -167,16 +172,24 @@ def _single_spaces(tokenizers: Any, module: str) -> list[Any]:
 
 
 def _compare(found: Any, text: TextTokenizer, examples: Sequence[Sequence[int]]) -> None:
-    """Check that both tokenizers agree on lines of the data.
+    """Check that both tokenizers agree on lines of the data, and on their upper case where that is the same line.
 
     Raises:
         UsageError: they differ.
     """
     for ids in examples:
         line = text.decode(ids)
-        theirs = found.encode(line, add_special_tokens=False).ids
-        if UNK not in ids and (theirs != text.encode(line) or found.decode(theirs).removeprefix(" ") != line):
-            raise UsageError(f"tokenizer: tokenizer.json would not encode {line!r:.60} like the run does")
+        for spelling in _spellings(line, text.normalization):
+            theirs = found.encode(spelling, add_special_tokens=False).ids
+            if UNK not in ids and (theirs != text.encode(spelling) or found.decode(theirs).removeprefix(" ") != line):
+                raise UsageError(f"tokenizer: tokenizer.json would not encode {spelling!r:.60} like the run does")
+
+
+def _spellings(line: str, normalization: Normalization | None) -> list[str]:
+    """Return a line, and its upper case where a run reads that as the same line."""
+    upper = line.upper()
+    is_lowered = normalization is not None and normalization.lowercase and normalization(upper) == line
+    return [line, upper] if is_lowered else [line]
 
 
 TARGET_TOKENIZER: Final = "target_tokenizer"
