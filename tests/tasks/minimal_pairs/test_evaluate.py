@@ -157,7 +157,8 @@ def test_models_without_sentence_probabilities_and_long_sentences_are_refused(tr
 
 
 @pytest.mark.usefixtures("without_drawing")
-def test_the_command_stores_prints_and_reports(tmp_path):
+def test_the_command_stores_prints_and_reports(tmp_path, monkeypatch):
+    monkeypatch.setattr("structattn.tasks.minimal_pairs.data._NUM_PARADIGMS", 2)
     run_on(tmp_path)
     tree = {"task": "language_modeling", "data": str(tmp_path / "data"), "model": MODEL,
             "training": {"batches": BATCHES["sentences"], "max_updates": 2, "max_epochs": None}}  # fmt: skip

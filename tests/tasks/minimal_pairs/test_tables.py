@@ -11,7 +11,7 @@ from structattn.cli.app import app
 from structattn.cli.report_page import write_report
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import DataError
-from structattn.tasks.minimal_pairs.data import read_minimal_pairs, suite_name
+from structattn.tasks.minimal_pairs.data import MinimalPair, read_minimal_pairs, suite_name
 from structattn.text.reading import Notices
 from structattn.training.run_training import train
 
@@ -96,3 +96,20 @@ def test_pairs_not_of_blimp_are_stored_by_name_without_its_published_accuracies(
     page = write_report([tmp_path / "run"], tmp_path / "report").read_text()
     assert "Minimal pairs: eng" in page
     assert "Warstadt" not in page
+
+
+def test_a_suite_is_blimp_only_as_a_whole(tmp_path):
+    """Its overall accuracy stands beside published ones; others are told apart by the names of their files."""
+    pairs = [
+        MinimalPair("a", "b", f"paradigm_{number}", "binding", "syntax", {}, tmp_path / "a.jsonl", 1)
+        for number in range(67)
+    ]
+    assert suite_name(tmp_path / "blimp", pairs) == "BLiMP"
+    assert suite_name(tmp_path / "island.effects.jsonl.gz", pairs[1:]) == "island.effects"
+    assert suite_name(tmp_path / "blimp", pairs[1:]) == "blimp"
+
+
+def test_names_of_files_with_dots_are_different_groups(tmp_path):
+    for name in ("agr.en.tsv", "agr.de.tsv"):
+        (tmp_path / name).write_text("sen\twrong_sen\nBo sees\tBo see\n")
+    assert sorted(pair.phenomenon for pair in read_minimal_pairs(tmp_path, Notices())) == ["agr.de", "agr.en"]

@@ -1,6 +1,7 @@
 """Minimal pairs of sentences: the files of BLiMP, MultiBLiMP and BLiMP-NL."""
 
 import csv
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -32,6 +33,7 @@ PHENOMENA = (
     "subject_verb_agreement",
 )
 FIELDS = ("syntax", "morphology", "syntax_semantics", "semantics")
+_NUM_PARADIGMS = 67
 
 _FIELDS = {"syntax/semantics": "syntax_semantics"}
 _PHENOMENA = {"s-selection": "argument_structure"}
@@ -83,9 +85,15 @@ def read_minimal_pairs(path: Path, notices: Notices) -> list[MinimalPair]:
 
 
 def suite_name(path: Path, pairs: Sequence[MinimalPair]) -> str:
-    """Return ``BLIMP`` for pairs of its fields and phenomena, otherwise the name of their file or folder."""
+    """Return ``BLIMP`` for pairs of all its paradigms, otherwise the name of their file or folder."""
     of_blimp = all(pair.field in FIELDS and pair.phenomenon in PHENOMENA for pair in pairs)
-    return BLIMP if of_blimp else name_of(path).split(".")[0]
+    whole = of_blimp and len({pair.paradigm for pair in pairs}) == _NUM_PARADIGMS
+    return BLIMP if whole else _stem(path)
+
+
+def _stem(path: Path) -> str:
+    """Return the name of a file without the endings of minimal pairs; that of a folder as it is."""
+    return re.sub(r"\.(jsonl|tsv|csv|txt)(\.gz)?$", "", name_of(path))
 
 
 def _read(path: Path, notices: Notices) -> Iterator[MinimalPair]:
@@ -119,7 +127,7 @@ def _read_table(path: Path, lines: Iterable[Line]) -> Iterator[MinimalPair]:
     rows = csv.reader((f"{line.text}\n" for line in (first, *rest)), delimiter=delimiter, strict=True)
     try:
         header = next(rows)
-        columns, name = _columns(path, header), name_of(path).split(".")[0]
+        columns, name = _columns(path, header), _stem(path)
         for row in rows:
             if len(row) != len(header):
                 raise DataError(path, f"has {len(row)} columns; the header has {len(header)}", rows.line_num)
