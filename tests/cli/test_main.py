@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from structattn import __version__
 from structattn.cli import report
 from structattn.cli.app import app
-from structattn.cli.options import overrides_of
+from structattn.cli.options import overrides_of, split_overrides
 from structattn.support.errors import Interrupted, SettingsError, StructattnError, UsageError
 
 COMMANDS = (["demo"], ["prepare"], ["train"], ["sweep"], ["inspect"], ["evaluate"], ["generate"], ["translate"],
@@ -148,6 +148,11 @@ def test_a_misspelled_setting_is_rejected_with_its_path(tmp_path):
     assert result.exit_code == 1
     assert "model.widht" in result.stderr
     assert not (tmp_path / "run").exists()
+
+
+def test_an_override_may_be_longer_than_the_name_of_a_file():
+    layers = f"model.layers=[{', '.join(['{attention: softmax, num_heads: 4}'] * 40)}]"
+    assert split_overrides(["run", layers]) == ([Path("run")], [layers])
 
 
 def test_a_misspelled_override_is_rejected_with_its_path(tmp_path):

@@ -4,11 +4,16 @@ import pytest
 import torch
 
 from structattn.attention.projections import OutputProjection
+from structattn.explorer import record
 from structattn.explorer.interventions import ForcedAction, HeadOff, intervened
+from structattn.loading.runs import load
 from structattn.models.builders.layers import VocabularySpec
 from structattn.models.builders.models import build_language_model
+from structattn.settings.run import resolve_settings
 from structattn.settings.transformer import LanguageModelSettings
 from structattn.support.errors import UsageError
+from structattn.tasks.transductions.prepare import TransductionSizes, prepare_transduction
+from structattn.training.run_training import train
 
 TIME, POSITION = 6, 3
 STACKS = {
@@ -99,6 +104,26 @@ def test_forced_actions_that_a_nondeterministic_stack_can_take_are_certain():
     names = STACKS["nondeterministic"][1]
     expected = torch.eye(3, dtype=found.dtype)[[names.index(each) for each in actions]].expand(2, -1, -1)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+
+
+def test_answers_of_transductions_are_found_without_interventions(tmp_path):
+    prepare_transduction(tmp_path / "data", "reverse-string", sizes=TransductionSizes((3, 5), (3, 5), 1, 1))
+    tree = {"task": "autoregressive_transduction", "data": str(tmp_path / "data"), "seed": 3}
+    tree["model"] = {"layers": "1.superposition-3.1", "d_model": 8, "d_ff": 12, "num_heads": 2}
+    tree["training"] = {"max_updates": 1, "max_epochs": None, "batches": {"kind": "sequences", "batch_size": 4}}
+    train(resolve_settings(tree), tmp_path / "run")
+    run = load(tmp_path / "run")
+    text = " ".join(run.prepared.vocabulary.symbols[3:5] * 2)
+    before = record(run, [text]).examples[0].tokens
+    for position in range(len(before)):
+        assert record(run, [text], interventions=[ForcedAction(1, position, "push")]).examples[0].tokens == before
+
+
+def test_looped_transformers_are_refused():
+    settings = LanguageModelSettings(layers="3", loops={"count": 2}, d_model=8, d_ff=12, num_heads=2)
+    model = build_language_model(settings, VocabularySpec(9))
+    with pytest.raises(UsageError, match="without loops; the model is a LanguageModel of looped layers"):
+        intervened(model, [HeadOff(0, 0)]).__enter__()
 
 
 def test_two_actions_at_a_position_are_refused():

@@ -95,8 +95,15 @@ def _with_plugins(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def split_overrides(words: Sequence[str]) -> tuple[list[Path], list[str]]:
     """Split arguments into paths and overrides ``path.to.field=value``; what exists is a path."""
-    overrides = [word for word in words if _ASSIGNMENT.fullmatch(word) and not Path(word).exists()]
+    overrides = [word for word in words if _ASSIGNMENT.fullmatch(word) and not _exists(word)]
     return [Path(word) for word in words if word not in overrides], overrides
+
+
+def _exists(word: str) -> bool:
+    try:
+        return Path(word).exists()
+    except OSError:  # longer than names may be
+        return False
 
 
 def run_paths(words: Sequence[str]) -> list[Path]:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from structattn.attention import NondeterministicStackAttention, StackPointerAttention
 from structattn.attention.projections import ConcatenatedHeads, OutputProjection
 from structattn.loading.records import action_names
-from structattn.models import EncoderDecoder
+from structattn.models import EncoderDecoder, LoopedLayers
 from structattn.models.layers import Layers
 from structattn.support.errors import UsageError
 from structattn.tasks.loaded import Side
@@ -111,7 +111,8 @@ def _layer(model: nn.Module, where: Intervention) -> nn.Module:
     else:
         layers = getattr(model, "layers", None)
     if not isinstance(layers, Layers):
-        raise UsageError(f"interventions are for transformers of structattn; the model is a {type(model).__name__}")
+        given = f"a {type(model).__name__}" + " of looped layers" * isinstance(layers, LoopedLayers)
+        raise UsageError(f"interventions are for transformers of structattn without loops; the model is {given}")
     if not 0 <= where.layer < len(layers.blocks):
         raise UsageError(f"{where}: there is no layer {where.layer}; expected 0 to {len(layers.blocks) - 1}")
     residual = getattr(layers.blocks[where.layer], where.sublayer, None)

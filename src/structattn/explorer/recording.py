@@ -1,6 +1,6 @@
 """Recordings: attention weights, contents of stacks and receptive fields of examples and texts."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -160,7 +160,8 @@ def record(
         depths: the number of depths of stacks whose contents are computed, from the top; 0: none.
         beam: continue each text of a language model by a beam search of this size, as ``TrainedRun.generate`` does, and
             record the whole with the hypotheses of the search; None: record the texts as they are.
-        interventions: heads that are switched off and actions that are forced, in all examples.
+        interventions: heads that are switched off and actions that are forced, in all examples; the greedy search for
+            answers of a transduction is without them.
 
     Raises:
         DataError: a text or target cannot be encoded, or is too long for the model.
@@ -179,10 +180,13 @@ def record(
     searches = beam is not None or (bool(texts) and targets is None and isinstance(run.model, EncoderDecoder))
     if interventions and searches:
         raise UsageError("interventions change whole sequences; give each text its target, in place of a search")
+    chosen: Iterable[_Chosen] = chain(_chosen_examples(run, examples, split), _chosen_texts(run, texts, targets, beam))
+    if interventions:
+        chosen = list(chosen)  # answers are found without them
     with intervened(run.model, interventions), progress("Recording", len(examples) + len(texts), "examples") as advance:
         recorded = list[RecordedExample]()
-        for chosen in chain(_chosen_examples(run, examples, split), _chosen_texts(run, texts, targets, beam)):
-            recorded.append(_recorded(run, chosen, depths))
+        for each in chosen:
+            recorded.append(_recorded(run, each, depths))
             advance()
     return Recording(_about(run), tuple(recorded))
 
