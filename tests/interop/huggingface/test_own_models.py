@@ -213,6 +213,16 @@ def test_ids_past_the_vocabulary_are_refused_by_name(own, texts, settings, model
         model(ids)
 
 
+@pytest.mark.parametrize(
+    ("name", "size"), [("input_ids", 30), ("decoder_input_ids", VOCABULARY), ("labels", VOCABULARY)]
+)
+def test_ids_past_a_vocabulary_of_a_translator_are_refused_by_name(translator, name, size):
+    ids = {"input_ids": torch.tensor([[4, 5, 2]]), "labels": torch.tensor([[4, -100, 2]])}
+    assert translator(**ids).loss.isfinite()
+    with pytest.raises(ValueError, match=f"id {size} is not in the vocabulary of 0 to {size - 1}"):
+        translator(**ids | {name: torch.tensor([[4, size, 2]])})
+
+
 @pytest.mark.parametrize("kind", ["two streams", "lstm"])
 def test_models_without_one_table_have_no_embeddings(own, kind):
     with pytest.raises(NotImplementedError, match="expected one table of embeddings"):

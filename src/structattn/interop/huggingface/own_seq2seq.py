@@ -122,10 +122,13 @@ class StructattnForSeq2SeqLM(WithStateCache, OwnModel, GenerationMixin):
                 default; others are not used.
 
         Raises:
-            ValueError: there are neither ``decoder_input_ids`` nor ``labels``, or the cache is that of another model.
+            ValueError: there are neither ``decoder_input_ids`` nor ``labels``, or an id is not known, or the cache is
+                that of another model.
         """
-        if input_ids is not None:
-            require_known(input_ids, self.config.source_vocab_size)
+        of_sides = (input_ids, self.config.source_vocab_size), (labels, self.config.vocab_size)
+        for ids, size in (*of_sides, (decoder_input_ids, self.config.vocab_size)):
+            if ids is not None:
+                require_known(ids, size)
         encoded = (
             self.get_encoder()(input_ids, attention_mask, **kwargs) if encoder_outputs is None else encoder_outputs
         )
