@@ -3,6 +3,7 @@
 from collections import Counter
 from itertools import islice
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from structattn.support.seeds import numpy_generator
 from structattn.tasks.transformations.prepare import TransformationSizes, prepare_transformation
 from structattn.tasks.transformations.rules import RELATIVE_CLAUSES, TRANSFORMATIONS
 from structattn.tasks.transformations.sampling import ambiguous_pairs, disambiguating_pairs
-from structattn.text.folders.prepared import open_prepared
+from structattn.text.folders.prepared import open_prepared, verify_sources
 
 PUBLISHED = Path(__file__).resolve().parents[4] / "shared/data/mccoy"
 SIZES = TransformationSizes(train=300, valid=30, test=40, gen=50)
@@ -80,6 +81,52 @@ def test_pairs_for_an_encoder_decoder_are_the_same_pairs(tmp_path):
         joined = [tuple(f"{source} {target}".split()) for source, target in both]
         assert joined == lines_of(tmp_path / "lines", split)
     assert prepared.header.extra["transformation"] == "question"
+
+
+def test_the_text_beside_the_folder_overwrites_nothing(tmp_path):
+    text = tmp_path / "data.text"
+    text.mkdir()
+    (text / "train.tsv").write_text("mine")
+    with pytest.raises(DataError, match=r"data\.text: exists and is not empty"):
+        prepare_transformation(tmp_path / "data", "question", sizes=SIZES, layout="parallel")
+    for split in ("valid", "test", "gen"):
+        (text / f"{split}.tsv").write_text("mine")
+    with pytest.raises(DataError, match=r"train\.tsv: exists and holds other pairs"):
+        prepare_transformation(tmp_path / "data", "question", sizes=SIZES, layout="parallel")
+    assert {path.read_text() for path in text.iterdir()} == {"mine"}
+    assert [path.name for path in tmp_path.iterdir()] == ["data.text"]
+
+
+def test_the_text_of_data_that_were_moved_stays(tmp_path):
+    prepare_transformation(tmp_path / "data", "question", sizes=SIZES, layout="parallel")
+    (tmp_path / "data").rename(tmp_path / "moved")
+    with pytest.raises(DataError, match="holds other pairs"):
+        prepare_transformation(tmp_path / "data", "question", sizes=SIZES, layout="parallel", seed=2)
+    assert verify_sources(open_prepared(tmp_path / "moved")) == ()
+
+
+def test_an_interrupted_preparation_can_be_repeated(tmp_path, monkeypatch):
+    module = "structattn.tasks.transformations.prepare"
+    with monkeypatch.context() as patch:
+        patch.setattr(f"{module}.prepare_parallel", Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            prepare_transformation(tmp_path / "data", "question", sizes=SIZES, layout="parallel")
+    assert (tmp_path / "data.text/train.tsv").exists()
+    prepare_transformation(tmp_path / "data", "question", sizes=SIZES, layout="parallel")
+    with monkeypatch.context() as patch:
+        patch.setattr(f"{module}.write_unflushed", Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            prepare_transformation(tmp_path / "other", "question", sizes=SIZES, layout="parallel")
+    prepare_transformation(tmp_path / "other", "question", sizes=SIZES, layout="parallel")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "data.text", "other", "other.text"]
+
+
+def test_pairs_are_written_into_the_working_directory(tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    prepare_transformation(Path(), "question", sizes=SIZES, layout="parallel")
+    assert verify_sources(open_prepared(Path())) == ()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["here", "here.text"]
 
 
 def test_unknown_tasks_and_sizes_are_refused(tmp_path):

@@ -1,5 +1,6 @@
 """Preparation of question formation and tense reinflection, as sentences for a language model or as parallel text."""
 
+import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -8,15 +9,16 @@ from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
 from structattn.support.errors import DataError, UsageError
-from structattn.support.files import create_folder, write_atomically
+from structattn.support.files import sha256_of_file, write_unflushed
 from structattn.support.progress import progress, track
+from structattn.support.reading import read_errors
 from structattn.support.seeds import numpy_generator
 from structattn.tasks.loaded import require_counts
 from structattn.tasks.transformations.rules import TRANSFORMATIONS, Pair, Transformation
 from structattn.tasks.transformations.sampling import ambiguous_pairs, disambiguating_pairs, exclusion_keys
 from structattn.tasks.translation.prepare import prepare_parallel
 from structattn.tasks.translation.tokenizer_training import TokenizerSettings
-from structattn.text.folders.writing import require_empty_folder, source_entry, write_prepared
+from structattn.text.folders.writing import new_prepared_folder, require_empty_folder, source_entry, write_prepared
 from structattn.text.reading import Notices, read_lines
 from structattn.text.tokenization.tokenizers import SymbolTokenizer, choose_vocabulary
 
@@ -66,13 +68,13 @@ def prepare_transformation(
         published: a folder with the published files ``NAME.dev``, ``NAME.test`` and ``NAME.gen``; None: draw all sets.
         layout: ``sentences``: source and target one after the other, for a language model (DuSell & Cotterell 2025);
             ``parallel``: pairs for an encoder-decoder (McCoy et al. 2020), whose text is also kept beside the folder,
-            in ``FOLDER.text``.
+            in ``FOLDER.text``; that, too, must not exist, or be empty, or hold the text of this very command.
         seed: of the drawn pairs.
         sizes: numbers of drawn pairs.
 
     Raises:
         UsageError: there is no such task or layout.
-        DataError: a published file is missing, or has a line that the rules do not give; or the folder is not empty.
+        DataError: a published file is missing, or has a line that the rules do not give; or a folder is not empty.
     """
     if name not in TRANSFORMATIONS or layout not in get_args(Layout):
         raise UsageError(
@@ -80,12 +82,13 @@ def prepare_transformation(
         )
     folder, task = Path(folder), TRANSFORMATIONS[name]
     require_empty_folder(folder)
+    text = _text_folder(folder) if layout == "parallel" else None
     files = {} if published is None else {part: published / f"{name}.{end}" for part, end in _PUBLISHED_NAMES.items()}
     given = {part: _read_pairs(path, task) for part, path in files.items()}
     splits = _draw(task, given, seed, sizes)
     description = {"transformation": name, "seed": seed, "published": published is not None}
-    if layout == "parallel":
-        _write_parallel(folder, splits, description)
+    if text is not None:
+        _write_parallel(folder, text, splits, description)
         return
     sources = [source_entry(path, part, folder) for part, path in files.items()]
     _write_sentences(folder, task, splits, description, sources)
@@ -144,11 +147,49 @@ def _write_sentences(
     )
 
 
-def _write_parallel(folder: Path, splits: Mapping[str, Sequence[Pair]], description: dict[str, Any]) -> None:
-    text = folder.with_name(f"{folder.name}.text")
-    create_folder(text)
-    for part, pairs in splits.items():
-        lines = (f"{' '.join(pair.source)}\t{' '.join(pair.target)}\n" for pair in pairs)
-        write_atomically(text / f"{part}.tsv", "".join(lines))
-    files = {part: [text / f"{part}.tsv"] for part in splits}
-    prepare_parallel(folder, files, tokenizer=TokenizerSettings("word"), description=description)
+def _text_folder(folder: Path) -> Path:
+    """Return ``FOLDER.text``, which has no files but those that an interrupted or repeated command may have written.
+
+    Raises:
+        DataError: it has others, or is a file.
+    """
+    place = folder.absolute()
+    text = place.with_name(f"{place.name}.text")
+    try:
+        require_empty_folder(text)
+    except DataError:
+        names = {f"{part}.tsv" for part in asdict(TransformationSizes())}
+        if not text.is_dir() or {entry.name for entry in text.iterdir()} != names:
+            raise
+    return text
+
+
+def _write_parallel(
+    folder: Path, text: Path, splits: Mapping[str, Sequence[Pair]], description: dict[str, Any]
+) -> None:
+    files = {part: text / f"{part}.tsv" for part in splits}
+    contents = {
+        files[part]: "".join(f"{' '.join(pair.source)}\t{' '.join(pair.target)}\n" for pair in pairs).encode()
+        for part, pairs in splits.items()
+    }
+    if text.is_dir() and any(text.iterdir()):
+        _require_equal(contents)
+    else:
+        with new_prepared_folder(text) as temporary:
+            for path, content in contents.items():
+                write_unflushed(temporary / path.name, content)
+    splits_of_files = {part: [path] for part, path in files.items()}
+    prepare_parallel(folder, splits_of_files, tokenizer=TokenizerSettings("word"), description=description)
+
+
+def _require_equal(contents: Mapping[Path, bytes]) -> None:
+    """Check that files have these contents.
+
+    Raises:
+        DataError: one has another, and belongs to other prepared data or to the user.
+    """
+    for path, content in contents.items():
+        with read_errors(path):
+            digest = sha256_of_file(path)
+        if digest != hashlib.sha256(content).hexdigest():
+            raise DataError(path, "exists and holds other pairs; remove it, or prepare into another folder")
