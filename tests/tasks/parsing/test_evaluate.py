@@ -1,6 +1,8 @@
 """A parser from a file of trees to scores, trees of sentences, and a report; also with a stack in the decoder."""
 
 import json
+import os
+import sys
 from dataclasses import asdict
 
 import pytest
@@ -83,6 +85,16 @@ def test_unconstrained_outputs_are_repaired(parser_run):
     assert json.loads((parser_run / "run/analyses/parsing-my.json").read_text())["malformed"] == 1, "all are cut"
     run("evaluate", *arguments, "evaluation.max_length=4")
     assert json.loads((parser_run / "run/analyses/parsing-my.json").read_text())["malformed"] == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="file systems elsewhere have no such names")
+def test_a_file_of_trees_may_have_any_name(parser_run, tmp_path):
+    path = tmp_path / os.fsdecode(b"caf\xe9.trees")
+    path.write_text(TREES)
+    run("evaluate", parser_run / "run", "--suite", "trees", "--file", path, "--json", "evaluation.max_length=4")
+    kept = parser_run / r"run/analyses/parsing-caf\udce9.json"
+    assert json.loads(kept.read_text())["name"] == r"caf\udce9"
+    kept.unlink()
 
 
 def test_sentences_from_standard_input_become_trees(parser_run):

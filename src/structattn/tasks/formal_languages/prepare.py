@@ -97,6 +97,7 @@ def prepare_formal_language(
     require_empty_folder(folder)
     file = find_language_file(name, variant)
     language = formal_language(name, variant) if file is None else file.language
+    sources = [] if file is None else [source_entry(Path(name), DEFINITION, folder)]
     lengths = _lengths_of_splits(language, sizes)
     short_lengths = _require_valid_lengths(language, *sizes.short_lengths) if sizes.short else []
     strings = _sample_splits(language, lengths, sizes, {"train": seed, "valid": seed, "test": test_seed})
@@ -108,7 +109,7 @@ def prepare_formal_language(
         vocabulary=Vocabulary.from_symbols(language.alphabet),
         tokenizer={"level": "character" if max(map(len, language.alphabet)) == 1 else "word"},
         splits={split: (string + FIRST_SYMBOL for string in drawn) for split, drawn in strings.items()},
-        sources=() if file is None else [source_entry(Path(name), DEFINITION, folder)],
+        sources=sources,
         log_probabilities=log_conditionals,
         extra={
             "language": language.name,

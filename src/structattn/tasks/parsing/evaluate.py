@@ -7,6 +7,7 @@ from pathlib import Path
 
 from structattn.metrics.bracketing import Bracket, BracketingScores, bracketing_scores, unlabelled
 from structattn.runs.store import write_analysis
+from structattn.support.environment import name_of
 from structattn.support.progress import progress
 from structattn.tasks.loaded import LoadedRun
 from structattn.tasks.parsing.predict import Parser
@@ -65,7 +66,7 @@ def parsing_scores(parser: Parser, path: Path) -> ParsingScores:
 
 def write_parsing(run: LoadedRun, path: Path, scores: ParsingScores) -> Path:
     """Write the scores to ``analyses/parsing-NAME.json`` in the run folder; NAME is that of the file without .trees."""
-    name = path.name.split(".trees")[0]
+    name = name_of(path).split(".trees")[0]
     content = {"name": name, "update": run.update, "prepared_digest": run.prepared.digest, **asdict(scores)}
     return write_analysis(run.run_dir, f"parsing-{name}", "parsing", content)
 

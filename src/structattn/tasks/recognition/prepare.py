@@ -104,6 +104,7 @@ def prepare_recognition(
     """
     require_empty_folder(folder)
     language, file = find_recognition_language(name, protocol)
+    sources = [] if file is None else [source_entry(Path(name), DEFINITION, folder)]
     draw = {"flare": _flare_splits, "hard": _hard_splits}[protocol]
     examples = draw(language, sizes, seed, test_seed)
     for split in ("train", "valid", "test"):
@@ -118,7 +119,7 @@ def prepare_recognition(
         vocabulary=Vocabulary.from_symbols(language.alphabet),
         tokenizer={"level": "character" if max(map(len, language.alphabet)) == 1 else "word"},
         splits={split: [np.array(each.string, int) + FIRST_SYMBOL for each in of] for split, of in examples.items()},
-        sources=() if file is None else [source_entry(Path(name), DEFINITION, folder)],
+        sources=sources,
         edits={split: np.array([each.edits for each in of]) for split, of in examples.items()},
         extra={
             "language": language.name,

@@ -18,7 +18,13 @@ from structattn.tasks.transformations.rules import TRANSFORMATIONS, Pair, Transf
 from structattn.tasks.transformations.sampling import ambiguous_pairs, disambiguating_pairs, exclusion_keys
 from structattn.tasks.translation.prepare import prepare_parallel
 from structattn.tasks.translation.tokenizer_training import TokenizerSettings
-from structattn.text.folders.writing import new_prepared_folder, require_empty_folder, source_entry, write_prepared
+from structattn.text.folders.writing import (
+    new_prepared_folder,
+    path_in_header,
+    require_empty_folder,
+    source_entry,
+    write_prepared,
+)
 from structattn.text.reading import Notices, read_lines
 from structattn.text.tokenization.tokenizers import SymbolTokenizer, choose_vocabulary
 
@@ -84,13 +90,13 @@ def prepare_transformation(
     require_empty_folder(folder)
     text = _text_folder(folder) if layout == "parallel" else None
     files = {} if published is None else {part: published / f"{name}.{end}" for part, end in _PUBLISHED_NAMES.items()}
+    sources = [source_entry(path, part, folder) for part, path in files.items()] if text is None else []
     given = {part: _read_pairs(path, task) for part, path in files.items()}
     splits = _draw(task, given, seed, sizes)
     description = {"transformation": name, "seed": seed, "published": published is not None}
     if text is not None:
         _write_parallel(folder, text, splits, description)
         return
-    sources = [source_entry(path, part, folder) for part, path in files.items()]
     _write_sentences(folder, task, splits, description, sources)
 
 
@@ -151,10 +157,11 @@ def _text_folder(folder: Path) -> Path:
     """Return ``FOLDER.text``, which has no files but those that an interrupted or repeated command may have written.
 
     Raises:
-        DataError: it has others, or is a file.
+        DataError: it has others, or is a file, or its path is not UTF-8.
     """
     place = folder.absolute()
     text = place.with_name(f"{place.name}.text")
+    path_in_header(text, folder)
     try:
         require_empty_folder(text)
     except DataError:

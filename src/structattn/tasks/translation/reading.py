@@ -74,10 +74,11 @@ class PairFiles:
         """Return the header's entries for the files.
 
         Raises:
-            DataError: a file cannot be read.
+            DataError: a file cannot be read, or its path is not UTF-8.
         """
-        entries = [source_entry(path, split, folder) for path in self.paths]
-        return entries if self.name is None else [{**entries[0], "path": STANDARD_INPUT}]
+        if self.name is not None:
+            return [{"path": STANDARD_INPUT, "sha256": sha256_of_file(self.source), "split": split}]
+        return [source_entry(path, split, folder) for path in self.paths]
 
     def check_unchanged(self, entries: Sequence[Mapping[str, str]]) -> None:
         """Compare the files with their entries.

@@ -212,11 +212,24 @@ def source_entry(path: Path, split: str, folder: Path) -> dict[str, str]:
     A relative path keeps the header, and so its digest, the same when a project is moved or cloned.
 
     Raises:
-        DataError: the file cannot be read.
+        DataError: the file cannot be read, or its path is not UTF-8.
     """
     check_readable(path)
-    relative = os.path.relpath(path.resolve(), folder.resolve())
-    return {"path": Path(relative).as_posix(), "sha256": sha256_of_file(path), "split": split}
+    return {"path": path_in_header(path, folder), "sha256": sha256_of_file(path), "split": split}
+
+
+def path_in_header(path: Path, folder: Path) -> str:
+    """Return the path of a source relative to the prepared folder.
+
+    Raises:
+        DataError: it is not UTF-8.
+    """
+    relative = Path(os.path.relpath(path.resolve(), folder.resolve())).as_posix()
+    try:
+        relative.encode()
+    except UnicodeEncodeError:
+        raise DataError(path, f"the path is not UTF-8, so {HEADER_NAME} cannot contain it") from None
+    return relative
 
 
 def _write_split(

@@ -104,9 +104,13 @@ def read_language_file(path: Path) -> LanguageFile:
     """Read a grammar (.cfg), a finite automaton (.fsa) or a regular expression (.regex) of at most 512 KiB.
 
     Raises:
-        DataError: the file cannot be read, or defines no language whose probabilities can be computed; the message has
-            line and column.
+        DataError: the file cannot be read, or its name is not UTF-8, or it defines no language whose probabilities can
+            be computed; the message has line and column.
     """
+    try:
+        path.name.encode()
+    except UnicodeEncodeError:
+        raise DataError(path, f"the name is not UTF-8, so {HEADER_NAME} cannot contain it") from None
     lines = read_lines_from(BytesIO(content_of(path, MAX_BYTES)), path, Notices())
     return parse_language_file(path.name, "".join(line.text + "\n" for line in lines), path)
 
