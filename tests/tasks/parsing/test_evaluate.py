@@ -4,6 +4,7 @@ import json
 import os
 import sys
 from dataclasses import asdict
+from unittest.mock import Mock
 
 import pytest
 from typer.testing import CliRunner
@@ -12,6 +13,7 @@ from structattn.cli.app import app
 from structattn.metrics.bracketing import Bracket, bracketing_scores
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import DataError, UsageError
+from structattn.tasks.parsing.evaluate import parsing_scores
 from structattn.tasks.parsing.predict import make_parser, treebank_words
 from structattn.tasks.parsing.prepare import read_trees
 from structattn.tasks.parsing.trees import brackets_of, leaves_of
@@ -95,6 +97,13 @@ def test_a_file_of_trees_may_have_any_name(parser_run, tmp_path):
     kept = parser_run / r"run/analyses/parsing-caf\udce9.json"
     assert json.loads(kept.read_text())["name"] == r"caf\udce9"
     kept.unlink()
+
+
+def test_a_file_without_brackets_to_score_is_refused_before_parsing(tmp_path):
+    path = tmp_path / "flat.trees"
+    path.write_text("(ROOT (NN dog) (. .))\n(S (. .))\n")
+    with pytest.raises(DataError, match=r"flat\.trees: has no brackets to score: only roots and punctuation"):
+        parsing_scores(Mock(side_effect=AssertionError), path)
 
 
 def test_sentences_from_standard_input_become_trees(parser_run):

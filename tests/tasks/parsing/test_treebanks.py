@@ -63,6 +63,8 @@ def test_trees_may_take_several_lines(tmp_path):
         ("(S the (NN a) cat)", ":1: a bracket of 3 symbols"),
         ("(S (NN a b))", ":1: a bracket of 3 symbols"),
         ("(NN a)", ":1: a word with its tag alone"),
+        ("(S\n((NP (NN a))\n(NN b)))", ":2: a bracket inside a tree has no label"),
+        ("( ( (S (NN a))))", ":1: a bracket inside a tree has no label"),
         ("(S (-NONE- *))", ":1: the tree has no words but traces"),
         ("(S " * (MAX_DEPTH + 1), f":1: brackets are nested more than {MAX_DEPTH} deep"),
         ("\n", "has no trees"),

@@ -8,6 +8,7 @@ from pathlib import Path
 from structattn.metrics.bracketing import Bracket, BracketingScores, bracketing_scores, unlabelled
 from structattn.runs.store import write_analysis
 from structattn.support.environment import name_of
+from structattn.support.errors import DataError
 from structattn.support.progress import progress
 from structattn.tasks.loaded import LoadedRun
 from structattn.tasks.parsing.predict import Parser
@@ -45,17 +46,20 @@ def parsing_scores(parser: Parser, path: Path) -> ParsingScores:
     """Parse the sentences of a file of trees, and compare the trees.
 
     Raises:
-        DataError: the file is malformed, or a sentence cannot be encoded.
+        DataError: the file is malformed or has nothing to score, or a sentence cannot be encoded.
     """
     gold = [each.tree for each in read_trees(path, Notices())]
     leaves = [list(leaves_of(tree)) for tree in gold]
+    tags = [[leaf.tag for leaf in each] for each in leaves]
+    truth = [brackets_of(tree, of_words) for tree, of_words in zip(gold, tags, strict=True)]
+    labels = Counter(label for brackets in truth for label, *_ in brackets)
+    if not labels:
+        raise DataError(path, "has no brackets to score: only roots and punctuation")
     with progress("Parsing", len(gold), "sentences") as advance:
         parsed = parser([[leaf.word for leaf in each] for each in leaves], advance, path=path)
     trees = [each for each in parsed if each is not None]  # no sentence of a file of trees is empty
-    tags = [[leaf.tag for leaf in each] for each in leaves]
-    truth = [brackets_of(tree, of_words) for tree, of_words in zip(gold, tags, strict=True)]
     guess = [brackets_of(each.tree, of_words) for each, of_words in zip(trees, tags, strict=True)]
-    label = Counter(each for brackets in truth for each, *_ in brackets).most_common(1)[0][0]
+    label = labels.most_common(1)[0][0]
     return ParsingScores(
         _tree_scores(truth, guess),
         sum(each.malformed for each in trees) / len(trees),

@@ -9,6 +9,7 @@
 | brackets nested more than ``MAX_DEPTH`` deep         | refused with file and line                        |
 | a tree of traces only                                | refused with file and line                        |
 | an outer bracket without label, ``( (S ...))``       | accepted                                          |
+| an inner bracket without label, ``(S ((NN cat)))``   | refused with file and line                        |
 | no tree at all                                       | refused with the file                             |
 """
 
@@ -89,6 +90,7 @@ def _trees(path: Path, notices: Notices) -> Iterator[tuple[int, Tree | Leaf]]:
                 bracket = open_brackets.pop()
                 node = _closed(bracket, path, line.number)
                 if open_brackets:
+                    _require_label(node, path, bracket.line)
                     open_brackets[-1].children.append(node)
                 else:
                     yield bracket.line, node
@@ -104,6 +106,12 @@ def _closed(bracket: _Open, path: Path, line: int) -> Tree | Leaf:
         return Tree("".join(symbols), children)
     given = f"a bracket of {len(symbols)} symbols ({' '.join(symbols):.60}) and {len(children)} brackets"
     raise DataError(path, f"{given}; expected (TAG word) or (LABEL (...) ...)", line)
+
+
+def _require_label(inner: Tree | Leaf, path: Path, line: int) -> None:
+    """Check that a node that is no root has a label: without one, its symbols ``(`` and ``)`` are taken for words."""
+    if isinstance(inner, Tree) and not inner.label:
+        raise DataError(path, "a bracket inside a tree has no label; expected (LABEL (...) ...)", line)
 
 
 TREE_TAGS: Final = "tree_tags"
