@@ -17,6 +17,7 @@ from structattn.settings.run import resolve_settings
 from structattn.settings.training import LABEL_ONLY, StreamBatches
 from structattn.support.errors import DataError, SettingsError, UsageError
 from structattn.support.special_tokens import FIRST_SYMBOL, PAD
+from structattn.sweeps.data_preparation import digest_of_data
 from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
 from structattn.tasks.model import build_model_for
 from structattn.tasks.recognition.batches import recognition_examples, string_of
@@ -38,6 +39,31 @@ def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("data") / "copy"
     prepare_recognition(path, "marked-copy", sizes=RecognitionSizes(60, 30, 80, 9, 20, 60))
     return path
+
+
+@pytest.mark.parametrize("protocol", ["flare", "hard"])
+def test_strings_depend_on_the_grammar_and_not_on_the_name_of_its_file(tmp_path, protocol):
+    grammars = {"a": "S -> a S b | c | d", "b": "S -> a S b [1/3] | c | d  # the same", "c": "S -> a S b [0.4] | c | d"}
+    sizes, digests = RecognitionSizes(200, 60, 60, 12, 20, 24), []
+    for name, grammar in grammars.items():
+        (tmp_path / f"{name}.cfg").write_text(f"{grammar}\n")
+        prepare_recognition(tmp_path / name, str(tmp_path / f"{name}.cfg"), protocol, sizes=sizes)
+        digests.append(digest_of_data(tmp_path / name))
+    assert digests[0] == digests[1] != digests[2]
+
+
+@pytest.mark.parametrize(
+    ("language", "protocol", "digest"),
+    [
+        ("parity", "hard", "a472b93ac17b02d5"),
+        ("dyck", "flare", "0ec41e07c175b795"),
+        ("marked-reversal", "hard", "0ae2625dd65a9491"),
+        ("repeat-01", "flare", "3b03e4f0260edc33"),
+    ],
+)
+def test_strings_of_named_languages_stay(tmp_path, language, protocol, digest):
+    prepare_recognition(tmp_path / "data", language, protocol, sizes=RecognitionSizes(200, 40, 60, 14, 20, 24))
+    assert digest_of_data(tmp_path / "data")[:16] == digest
 
 
 def settings_of(folder, model=TRANSFORMER, **training):

@@ -190,10 +190,10 @@ def _sample_each(language: Language, lengths: IndexArray, generator: np.random.G
 
 
 def _generator(language: Language, split: str, seed: int) -> np.random.Generator:
-    return numpy_generator(seed, "formal language", *_identity(language), split)
+    return numpy_generator(seed, "formal language", *identity_of_draws(language), split)
 
 
-def _identity(language: Language) -> tuple[str, ...]:
+def identity_of_draws(language: Language) -> tuple[str, ...]:
     """Return what draws depend on: name and variant, or the grammar of a file, whatever the file is called."""
     if isinstance(language, ContextFreeLanguage) and language.name not in FORMAL_LANGUAGES:
         return (repr(language.grammar),)

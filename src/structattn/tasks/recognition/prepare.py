@@ -11,6 +11,7 @@ from structattn.support.errors import DataError, UsageError
 from structattn.support.seeds import numpy_generator
 from structattn.support.special_tokens import FIRST_SYMBOL
 from structattn.tasks.formal_languages.language_files.language_file import DEFINITION, parse_language_file
+from structattn.tasks.formal_languages.prepare import identity_of_draws
 from structattn.tasks.recognition.adapted import AdaptedLanguage
 from structattn.tasks.recognition.counts import Counts
 from structattn.tasks.recognition.examples import Example, flare_examples
@@ -136,6 +137,14 @@ def prepare_recognition(
     )
 
 
+def _generator(language: RecognitionLanguage, seed: int, *names: str) -> np.random.Generator:
+    """Return a generator for the name of a language, or for the grammar of a file, whatever the file is called."""
+    own = language.name
+    if isinstance(language, AdaptedLanguage):
+        own, *_ = identity_of_draws(language.language)
+    return numpy_generator(seed, KIND, own, *names)
+
+
 def _flare_splits(language: RecognitionLanguage, sizes: RecognitionSizes, seed: int, test_seed: int) -> Examples:
     plan = {
         "train": (sizes.train, sizes.max_length, seed),
@@ -144,15 +153,15 @@ def _flare_splits(language: RecognitionLanguage, sizes: RecognitionSizes, seed: 
         "test": (5_010 if sizes.test is None else sizes.test, sizes.longest("flare"), test_seed),
     }
     examples = {
-        split: flare_examples(language, count, high, numpy_generator(own, KIND, language.name, split))
+        split: flare_examples(language, count, high, _generator(language, own, split))
         for split, (count, high, own) in plan.items()
     }
     seen = {each.string for split in ("train", "valid", "valid-long") for each in examples[split]}
-    generator = numpy_generator(test_seed, KIND, language.name, HELD_OUT)
+    generator = _generator(language, test_seed, HELD_OUT)
     with suppress(UsageError):  # all members up to this length may be training strings, as in repeat-01
         examples[HELD_OUT] = flare_examples(language, sizes.valid, sizes.max_length, generator, seen)
     if language.name in _WITH_EDIT_DISTANCE:
-        generator = numpy_generator(test_seed, KIND, language.name, _EDIT_DISTANCE)
+        generator = _generator(language, test_seed, _EDIT_DISTANCE)
         drawn = flare_examples(language, 4 * _NUM_EDIT_DISTANCE, sizes.longest("flare"), generator)
         examples[_EDIT_DISTANCE] = [each for each in drawn if not each.is_member][:_NUM_EDIT_DISTANCE]
     return examples
@@ -180,7 +189,7 @@ def _hard_splits(language: RecognitionLanguage, sizes: RecognitionSizes, seed: i
             lengths,
             Split(split, shares),
             of_training if split == "train" else of_others,
-            numpy_generator(own, KIND, language.name, "hard", split),
+            _generator(language, own, "hard", split),
         )
         for split, (lengths, own) in plan.items()
     }
@@ -193,7 +202,7 @@ def _rules_of_negatives(language: RecognitionLanguage, lengths: list[int], seed:
     out are rules that decide the language, as counts decide parity. Negatives that counts tell apart stay in training:
     with them more seeds learned w#w^R (docs/guides/recognition.md).
     """
-    generator = numpy_generator(seed, KIND, language.name, "neighbours")
+    generator = _generator(language, seed, "neighbours")
     members = language.sample_each(lengths, generator)
     everywhere = Split("train", ((max(lengths, default=0), {"train": 1.0}),))
     some = sorted(lengths)[:: max(1, len(lengths) // _PROBES)]
