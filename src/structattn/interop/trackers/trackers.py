@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 from structattn.runs.folder import RunFolder, existing_run, flatten
 from structattn.runs.logs import EventReader, digest_of_prefix
 from structattn.support.errors import UsageError
-from structattn.support.files import create_folder_unflushed, naming_target, open_unflushed
+from structattn.support.files import create_folder_unflushed, naming_target, open_unflushed, remove_file_unflushed
 from structattn.support.imports import require_modules
 from structattn.support.progress import Advance, show_nothing
 
@@ -134,7 +134,7 @@ class TensorBoard(Tracker):
             if path.suffix != own:
                 raise UsageError(f"{run.place}: has {path.name}, the events of another run; expected one of its own")
         for path in earlier:
-            path.unlink()
+            remove_file_unflushed(path)
         self._events: Any = import_module("tensorboard.compat.proto.event_pb2")
         self._summaries: Any = import_module("torch.utils.tensorboard.summary")
         writers: Any = import_module("tensorboard.summary.writer.record_writer")  # that of torch writes in a thread
