@@ -24,10 +24,11 @@ from structattn.runs.selection import (
 from structattn.runs.store import checkpoint_path
 from structattn.settings.run import RunSettings
 from structattn.support.devices import Precision, default_device, require_precision
-from structattn.support.errors import CheckpointError, DataError, UsageError
+from structattn.support.errors import CheckpointError, UsageError
 from structattn.tasks.loaded import TrainedModel
 from structattn.tasks.model import build_model_for, expected_weights
-from structattn.text.folders.prepared import PreparedFolder, open_prepared
+from structattn.tasks.trained_data import open_data, require_trained_on
+from structattn.text.folders.prepared import PreparedFolder
 
 _logger = logging.getLogger("structattn")
 
@@ -76,10 +77,7 @@ def _open(folder: RunFolder, settings: RunSettings, paths: Sequence[Path], data:
     run_dir = folder.path
     require_precision(how.precision, how.device)
     weights, manifest = mean_weights(paths)
-    if data is None and not settings.data.exists():
-        reason = f"the data of {run_dir}: no such folder; give its present path as data=FOLDER, a keyword in Python"
-        raise DataError(settings.data, reason)
-    prepared = open_prepared(data or settings.data)
+    prepared = open_data(run_dir, settings, data)
     _check_identity(paths[0], manifest, folder, settings, prepared)
     try:
         check_weights(
@@ -150,11 +148,7 @@ def _check_identity(
     Raises:
         CheckpointError: it does not; the message has both digests.
     """
-    if manifest.data_digest != prepared.digest:
-        raise CheckpointError(
-            f"{checkpoint}: was trained on data with digest {manifest.data_digest}; that of {prepared.path} is "
-            f"{prepared.digest}"
-        )
+    require_trained_on(checkpoint, manifest.data_digest, prepared)
     if manifest.settings_digest != (present := run_digest(run, settings)):
         raise CheckpointError(
             f"{checkpoint}: was trained with settings of digest {manifest.settings_digest}; that of {run.settings} is "

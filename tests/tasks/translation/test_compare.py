@@ -21,6 +21,7 @@ from structattn.tasks.translation.compare import compare_runs_by_bin
 from structattn.tasks.translation.comparison_report import comparison_sections
 from structattn.tasks.translation.prepare import prepare_parallel
 from structattn.tasks.translation.tokenizer_training import TokenizerSettings
+from structattn.text.folders.prepared import open_prepared
 
 REFERENCES = [" ".join(["the", "cat", "sees", "a", "dog", "in", "this", "house", "now"][:size]) for size in
               (4, 5, 6, 7, 8, 9, 4, 5, 6, 7)]  # fmt: skip
@@ -31,6 +32,15 @@ CARD = {"format_version": 1, "version": "0.1.0", "task": "translation", "seed": 
         "data": {"path": "p", "kind": "parallel", "digest": "d"}, "result": None}  # fmt: skip
 
 
+def card_of(data):
+    return CARD | {"data": {"path": str(data), "kind": "parallel", "digest": open_prepared(data).digest}}
+
+
+def prepare(folder, paths, **changes):
+    files = dict.fromkeys(("train", "valid", "test"), paths) | changes
+    prepare_parallel(folder, files, tokenizer=TokenizerSettings("word", joint=False))
+
+
 @pytest.fixture
 def workspace(tmp_path):
     """Return a folder with prepared data and runs that have translations but no model."""
@@ -39,15 +49,13 @@ def workspace(tmp_path):
         splits[split] = [tmp_path / f"{split}.{side}" for side in ("de", "en")]
         for path in splits[split]:
             path.write_text("".join(line + "\n" for line in REFERENCES))
-    prepare_parallel(
-        tmp_path / "data", {"valid": splits["test"], **splits}, tokenizer=TokenizerSettings("word", joint=False)
-    )
+    prepare(tmp_path / "data", splits["test"], **splits)
     settings = resolve_settings({"task": "translation", "data": str(tmp_path / "data"),
                                  "model": {"kind": "encoder_decoder"}})  # fmt: skip
     for name, change in (("base", "dog"), ("better", "nothing"), ("worse", "cat")):
         (tmp_path / name / "scores").mkdir(parents=True)
         RunFolder(tmp_path / name).write_settings(settings)
-        RunFolder(tmp_path / name).write_card(CARD)
+        RunFolder(tmp_path / name).write_card(card_of(tmp_path / "data"))
         lines = [line.replace(change, "bird") for line in REFERENCES]
         (tmp_path / name / "scores/test.translations.txt").write_text("".join(line + "\n" for line in lines))
     return tmp_path
@@ -123,6 +131,33 @@ def test_a_damaged_attention_analysis_is_rejected(workspace, content, message):
     attended(workspace, **content)
     with pytest.raises(DataError, match=message):
         compare_runs_by_bin(workspace / "base", workspace / "better", "test", samples=2)
+
+
+def other_data(folder):
+    """Data with as many lines in every split."""
+    paths = [folder / f"other.{side}" for side in ("de", "en")]
+    for path in paths:
+        path.write_text("".join(line[::-1] + "\n" for line in REFERENCES))
+    prepare(folder / "other", paths)
+    return folder / "other"
+
+
+def test_runs_are_not_compared_on_other_data_than_theirs(workspace):
+    data = other_data(workspace)
+    words = ["compare", *[str(workspace / name) for name in ("base", "better")], "--samples", "40"]
+    shown = CliRunner().invoke(app, [*words, f"data={data}"])
+    digests = [open_prepared(folder).digest for folder in (workspace / "data", data)]
+    assert shown.exit_code == 1, shown.output
+    expected = "{}: was trained on data with digest {}; that of {} is {}"
+    assert expected.format(workspace / "base", digests[0], data, digests[1]) in shown.output
+    assert not (workspace / "better/analyses").exists()
+
+    data.rename(workspace / "moved")
+    (workspace / "data").rename(data)
+    shown = CliRunner().invoke(app, words)
+    assert f"{workspace / 'data'}: the data of {workspace / 'base'}: no such folder" in shown.output
+    assert "as data=FOLDER" in shown.output
+    assert CliRunner().invoke(app, [*words, f"data={data}"]).exit_code == 0
 
 
 @pytest.mark.parametrize("order", [("base", "text"), ("text", "base")])

@@ -18,7 +18,8 @@ from structattn.support.files import sha256_of_file
 from structattn.support.json_files import read_json
 from structattn.support.seeds import numpy_generator
 from structattn.support.shapes import Float
-from structattn.text.folders.prepared import PreparedFolder, open_prepared
+from structattn.tasks.trained_data import open_data, require_trained_on
+from structattn.text.folders.prepared import PreparedFolder
 
 REFERENCE_LENGTH = "reference length"
 _SEED = 12345
@@ -166,7 +167,8 @@ def compare_runs(
 
     Raises:
         StructattnError: a folder is not a run folder, or holds no translations of the split.
-        DataError: a file of translations is damaged.
+        DataError: the data are missing, or they or a file of translations are damaged.
+        CheckpointError: a run was trained on other data.
         UsageError: the runs translate different lines.
     """
     lines = _lines(first, second, split, data)
@@ -213,8 +215,8 @@ def write_comparison(
 
 
 def _lines(first: Path, second: Path, split: str, data: Path | None) -> _Lines:
-    sources = [_prepared(folder, data).texts(split, "source") for folder in (first, second)]
-    references = [_prepared(folder, data).texts(split, "target") for folder in (first, second)]
+    prepared = [_prepared(folder, data) for folder in (first, second)]
+    sources, references = ([each.texts(split, side) for each in prepared] for side in ("source", "target"))
     if sources[0] != sources[1] or references[0] != references[1]:
         raise UsageError(f"{first} and {second} have different lines in {split!r}; expected runs on the same data")
     tokenizer = RunFolder(first).read_settings().evaluation.bleu_tokenizer
@@ -243,8 +245,11 @@ def _off_diagonality(folder: Path, split: str, sentences: int) -> dict[str, Valu
 
 
 def _prepared(folder: Path, data: Path | None) -> PreparedFolder:
-    settings = existing_run(folder).read_settings()
+    run = existing_run(folder)
+    settings = run.read_settings()
     if settings.task != "translation":
         expected = "expected all runs to have language_modeling, or all translation"
         raise UsageError(f"{folder}: has task {settings.task!r}; {expected}")
-    return open_prepared(data or settings.data)
+    prepared = open_data(folder, settings, data)
+    require_trained_on(folder, run.read_card()["data"]["digest"], prepared)
+    return prepared
