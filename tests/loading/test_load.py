@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 import torch
 
+import structattn
+from structattn.explorer.run_analysis import analyze
 from structattn.loading.evaluate import evaluate_run
 from structattn.loading.records import explain_texts
 from structattn.loading.runs import load
@@ -151,6 +153,11 @@ def test_data_that_have_moved_are_named_with_the_run(run_dir, tmp_path):
     with pytest.raises(DataError, match=r"gone: the data of .*run: no such folder; .* as data=FOLDER"):
         load(tmp_path / "run")
     assert load(tmp_path / "run", data=settings.data).prepared.kind == "sentences"
+    for function in (structattn.evaluate, analyze):
+        with pytest.raises(DataError, match="as data=FOLDER, a keyword in Python"):
+            function(tmp_path / "run", "valid")
+    assert structattn.evaluate(tmp_path / "run", "valid", data=str(settings.data)).split == "valid"
+    assert analyze(str(tmp_path / "run"), "valid", data=settings.data).exists()
 
 
 def test_the_device_may_be_named(run_dir):

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from typing import cast
 
@@ -18,11 +19,13 @@ from structattn.training.start import ValidatedModel
 
 
 def analyze(
-    run_dir: Path,
+    run_dir: str | PathLike[str],
     split: str = "test",
     examples: Sequence[int] = (0,),
     checkpoint: str | None = None,
     depths: int = DEPTHS,
+    *,
+    data: str | PathLike[str] | None = None,
 ) -> Path:
     """Record what every layer of a run's model does on examples of a split; write ``records/SPLIT.json`` to its folder.
 
@@ -34,6 +37,7 @@ def analyze(
         checkpoint: ``best``, ``last``, or ``best-K`` or ``last-K`` for the average of the weights of K checkpoints; by
             default the checkpoint in the run's evaluation settings.
         depths: the number of depths of stacks whose contents are computed, from the top; 0: none.
+        data: the prepared folder; None: the path in the settings of the run.
 
     Returns:
         The path of the file, which ``read_recording`` reads.
@@ -42,7 +46,8 @@ def analyze(
         UsageError: the split has no such example, or the example is longer than 1,024 tokens.
         StructattnError: run, checkpoint or data are missing, damaged, or do not belong together.
     """
-    return analyze_run(open_run(run_dir, checkpoint), split, examples, depths)
+    run = open_run(Path(run_dir), checkpoint, data=None if data is None else Path(data))
+    return analyze_run(run, split, examples, depths)
 
 
 def analyze_run(run: TrainedRun, split: str, examples: Sequence[int] = (0,), depths: int = DEPTHS) -> Path:

@@ -22,6 +22,7 @@ def evaluate(
     split: str = "test",
     checkpoint: str | None = None,
     *,
+    data: str | PathLike[str] | None = None,
     batch_tokens: int = 8192,
     baselines: bool = True,
 ) -> SplitScores:
@@ -34,6 +35,7 @@ def evaluate(
         split: a split of its prepared folder.
         checkpoint: ``best`` (by the run's selection metric), ``last``, or ``best-K`` or ``last-K`` for the average of
             the weights of K checkpoints; by default the checkpoint in the run's evaluation settings.
+        data: the prepared folder; None: the path in the settings of the run.
         batch_tokens: the maximal padded size of a batch.
         baselines: for text, whether to add the scores of n-gram models.
 
@@ -43,7 +45,8 @@ def evaluate(
     Raises:
         StructattnError: run, checkpoint or data are missing, damaged, or do not belong together.
     """
-    return evaluate_run(open_run(Path(run_dir), checkpoint), split, batch_tokens=batch_tokens, baselines=baselines)
+    run = open_run(Path(run_dir), checkpoint, data=None if data is None else Path(data))
+    return evaluate_run(run, split, batch_tokens=batch_tokens, baselines=baselines)
 
 
 def is_scored(run_dir: Path, split: str) -> bool:
