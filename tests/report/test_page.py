@@ -195,6 +195,35 @@ def test_names_of_runs_are_drawn_as_text(write_run, tmp_path, caplog):
         assert shown in page
 
 
+def with_data(folder, path, digest):
+    """Change the data of a run, with scores or without."""
+    run = RunFolder(folder)
+    run.write_settings(run.read_settings().model_copy(update={"data": Path(path)}))
+    card = run.read_card()
+    run.write_card(card | {"data": card["data"] | {"digest": digest}})
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        ([("x/marked", "1"), ("x/marked", "1")], ["Scores"]),
+        ([("x/marked", "1"), ("moved/marked", "1")], ["Scores"]),
+        ([("x/marked", "1"), ("y/marked", "2"), ("x/marked", "1")],
+         ["marked-reversal (x/marked)", "marked-reversal (y/marked)"]),
+        ([("x/marked", "1"), ("x/marked", "2")], ["marked-reversal (digest 1)", "marked-reversal (digest 2)"]),
+    ],
+)  # fmt: skip
+@pytest.mark.usefixtures("without_drawing")
+def test_runs_on_different_data_of_one_name_are_apart(write_run, tmp_path, data, expected):
+    folders = [with_data(write_run(tmp_path, f"r{number}", **SHORT), *each) for number, each in enumerate(data)]
+    page = write_report(folders, tmp_path / "out").read_text()
+    ends = ["Layers on examples", "Run cards"]
+    assert re.findall("<h2>(.*?)</h2>", page) == [*expected, *ends]
+    if len(expected) > 1:
+        assert f"<h1>Report: {', '.join(expected)}</h1>" in page
+
+
 @pytest.fixture
 def svg_only(monkeypatch, save_empty_figure):
     """Figures are drawn for the page only, not for files beside it."""

@@ -9,6 +9,7 @@ import pytest
 from structattn.report.runs import read_run
 from structattn.report.style import line_style
 from structattn.tasks.translation.report import translation_section
+from structattn.text.folders.prepared import open_prepared
 
 
 @pytest.fixture
@@ -18,7 +19,8 @@ def translated(make_run, parallel_data):
     def make(name, lines):
         folder = make_run(name)
         (folder / "scores/test.translations.txt").write_text("".join(line + "\n" for line in lines))
-        return replace(read_run(folder), settings={"data": str(parallel_data)})
+        run, data = read_run(folder), {"digest": open_prepared(parallel_data).digest}
+        return replace(run, settings={"data": str(parallel_data)}, card=dict(run.card) | {"data": data})
 
     return make
 
@@ -47,6 +49,18 @@ def test_ten_sentences_are_shown_with_all_translations_the_worst_first(parallel_
 def test_without_the_data_a_note_says_why(translated, tmp_path):
     run = replace(translated("run", ["x"]), settings={"data": str(tmp_path / "moved")})
     assert f"Translations are not shown: {tmp_path / 'moved'}" in section(run)
+
+
+def test_texts_of_other_data_are_not_shown(parallel_data, translated):
+    lines = [""] * 24
+    moved, other = translated("moved", lines), translated("other", lines)
+    moved = replace(moved, settings={"data": "gone"})
+    other = replace(other, card=dict(other.card) | {"data": {"digest": "d"}})
+    present = open_prepared(parallel_data).digest
+    page = section(other)
+    assert f"Translations are not shown: {parallel_data} has digest {present}, the data of the runs d." in page
+    assert 'class="pair"' not in page
+    assert section(moved, translated("run", lines)).count('class="pair"') == 10
 
 
 def test_runs_without_translations_have_no_section(make_run):

@@ -9,7 +9,7 @@ from structattn.extraction.report import extraction_section
 from structattn.report.curves import learning_curve_plots, length_curve_plot
 from structattn.report.figure import figure_element, file_name
 from structattn.report.page import SIGNATURE, Markup, create_report_folder, flattened, joined, page_text, tag
-from structattn.report.runs import Run
+from structattn.report.runs import Run, shortest_names
 from structattn.report.style import MOST_DRAWN, LineStyle, first_drawn, line_style
 from structattn.report.tables import different_ends, main_split, summary_tables, swatch, worse_than_baselines
 from structattn.support.files import write_atomically
@@ -98,6 +98,22 @@ def _run_card(run: Run, style: LineStyle) -> Markup:
     )
 
 
+def _data_heading(run: Run, groups: Sequence[Run]) -> str:
+    """Return the name of a run's data; where groups share it, with the path, or the digest where they share that, too.
+
+    Args:
+        run: the first run of a group.
+        groups: the first run of each group.
+    """
+    alike = [other for other in groups if other.data_name == run.data_name]
+    if len(alike) == 1:
+        return run.data_name
+    places = shortest_names([Path(str(other.settings["data"])) for other in alike])
+    place = places[[other.name for other in alike].index(run.name)]
+    apart = place if places.count(place) == 1 else f"digest {run.data_digest[:12]}"
+    return f"{run.data_name} ({apart})"
+
+
 def write_report(folders: Sequence[Path], output: Path) -> Path:
     """Write a report on run folders to ``output/index.html`` and ``output/figures/``, and return the path of the page.
 
@@ -112,13 +128,14 @@ def write_report(folders: Sequence[Path], output: Path) -> Path:
     """
     runs = [(run, line_style(index)) for index, run in enumerate(read_recorded_runs(folders))]
     figures = create_report_folder(output)
-    groups = grouped(runs, lambda shown: shown[0].data_name)
-    title = "Report: " + ", ".join(groups)
+    groups = list(grouped(runs, lambda shown: (shown[0].data_name, shown[0].data_digest)).values())
+    firsts = [members[0][0] for members in groups]
+    headings = [_data_heading(run, firsts) for run in firsts]
+    title = "Report: " + ", ".join(headings)
     number = f"{len(runs)} run" + ("s" if len(runs) > 1 else "")
     parts = [tag("header", tag("h1", title), tag("p", f"{number}, {SIGNATURE}", class_="note"))]
-    for index, (name, members) in enumerate(groups.items(), start=1):
-        heading = name if len(groups) > 1 else "Scores"
-        parts.append(_group(heading, members, f"data-{index}", figures))
+    for index, (heading, members) in enumerate(zip(headings, groups, strict=True), start=1):
+        parts.append(_group(heading if len(groups) > 1 else "Scores", members, f"data-{index}", figures))
     cards = tag("section", tag("h2", "Run cards"), *[_run_card(run, style) for run, style in runs])
     body = joined(*parts, _explanations(runs, figures), cards)
     page = output / "index.html"

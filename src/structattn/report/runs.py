@@ -53,6 +53,11 @@ class Run:
         return str(language) if variant in (None, "faithful") else f"{language} ({variant})"
 
     @property
+    def data_digest(self) -> str:
+        """The digest of the data that it was trained on."""
+        return str(self.card["data"]["digest"])
+
+    @property
     def model(self) -> str:
         """A short description of the model; empty before the first evaluation."""
         return next((str(score["model"]) for score in self.scores.values() if score.get("model")), "")
@@ -126,8 +131,8 @@ def _warn_of_old_scores(run: Run) -> None:
             )
 
 
-def _names(folders: Sequence[Path]) -> list[str]:
-    """Return the shortest distinct suffixes of the paths, as text."""
+def shortest_names(folders: Sequence[Path]) -> list[str]:
+    """Return the shortest distinct suffixes of the paths, as text; those of equal paths are equal."""
     parts = [(*map(name_of, reversed(folder.resolve().parents)), name_of(folder)) for folder in folders]
     depth = 1
     while len({part[-depth:] for part in parts}) < len(set(parts)):
@@ -144,4 +149,4 @@ def named_folders(folders: Sequence[Path]) -> list[tuple[Path, str]]:
     unique = list({folder.resolve(): folder for folder in folders}.values())
     if not unique:
         raise StructattnError("a report needs at least one run folder")
-    return list(zip(unique, _names(unique), strict=True))
+    return list(zip(unique, shortest_names(unique), strict=True))

@@ -17,7 +17,8 @@ from structattn.report.tables import swatch
 from structattn.runs.store import hypotheses_path, read_translations
 from structattn.support.errors import UsageError
 from structattn.support.seeds import numpy_generator
-from structattn.text.folders.prepared import open_prepared
+from structattn.text.folders.header import read_header
+from structattn.text.folders.prepared import PreparedFolder, open_prepared
 
 SHOWN: Final = 10
 Shown = Sequence[tuple[Run, LineStyle]]
@@ -34,8 +35,12 @@ class _Translated(NamedTuple):
 def translation_section(runs: Shown, split: str) -> Markup:
     """Return a random sample of a split with the translations of all runs that have some, the worst first.
 
-    The order is that of the mean chrF2 of the runs on a sentence. Empty if no run has translations; a note if their
-    data are not there.
+    The order is that of the mean chrF2 of the runs on a sentence. Empty if no run has translations; a note if the data
+    that they were trained on are not there.
+
+    Args:
+        runs: runs on the same data.
+        split: the translated split.
 
     Raises:
         DataError: the data or the translations are damaged.
@@ -43,10 +48,9 @@ def translation_section(runs: Shown, split: str) -> Markup:
     given = [(run, style) for run, style in runs if hypotheses_path(run.folder, split).exists()]
     if not given:
         return Markup("")
-    path = Path(str(given[0][0].settings["data"]))
-    if not path.exists():
-        return tag("p", f"Translations are not shown: {path} is not there.", class_="note")
-    prepared = open_prepared(path)
+    prepared = _data_of([run for run, _ in given])
+    if isinstance(prepared, str):
+        return tag("p", f"Translations are not shown: {prepared}.", class_="note")
     sources, references = (prepared.texts(split, side) for side in ("source", "target"))
     translated = [_Translated(run, style, read_translations(run.folder, split, len(sources))) for run, style in given]
     chosen = numpy_generator(0, "translations", split).permutation(len(sources))[:SHOWN].tolist()
@@ -58,6 +62,19 @@ def translation_section(runs: Shown, split: str) -> Markup:
     order = ", the worst first by chrF2" if any(scores.values()) else ""
     note = f"{len(rows)} of {len(sources):,} sentences, drawn at random{order}."
     return joined(tag("h3", f"Translations ({split})"), tag("p", note, class_="note"), *rows)
+
+
+def _data_of(runs: Sequence[Run]) -> PreparedFolder | str:
+    """Return the data of runs on the same data, where one of them has it; else why there is none."""
+    reasons = []
+    for path in dict.fromkeys(Path(str(run.settings["data"])) for run in runs):
+        if not path.exists():
+            reasons.append(f"{path} is not there")
+        elif (present := read_header(path)[1]) != (digest := runs[0].data_digest):
+            reasons.append(f"{path} has digest {present}, the data of the runs {digest}")
+        else:
+            return open_prepared(path)
+    return "; ".join(reasons)
 
 
 def _chrf(hypotheses: Sequence[str], reference: str) -> list[float]:
