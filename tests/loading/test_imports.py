@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-MOST_MODULES = 120
+MOST_MODULES = 130  # of which 17 are the nondeterministic stack, where a model has one
 PROGRAM = """
 import json, os, sys
 import structattn, torch
