@@ -91,7 +91,7 @@ class StackTransAttention(nn.Module):
         self.actions = nn.Parameter(actions) if own else None  # A of each stack
         self.score = nn.Parameter(torch.empty(num_heads * self.size if own else self.size, **factory))  # w
         self.null = None if own else nn.Parameter(torch.empty(self.size, **factory))  # v
-        self.log_gain = nn.Parameter(torch.empty((), **factory))  # gamma
+        self.log_gain = nn.Parameter(torch.empty(1, **factory))  # gamma; FSDP shards no scalars
         self.output = nn.Linear(stack_embedding_size, d_model, bias=False, **factory)
         self.initialize_own()
 

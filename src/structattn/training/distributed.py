@@ -305,10 +305,11 @@ def shard(model: nn.Module, device: torch.device) -> nn.Module:
 
 
 def _layers(model: nn.Module) -> list[nn.Module]:
-    """Return the items of the outermost lists of modules."""
+    """Return the items of the outermost lists of modules; linear maps, whose weights others read, are no layers."""
     layers: list[nn.Module] = []
     for child in model.children():
-        layers += list(child) if isinstance(child, nn.ModuleList) else _layers(child)
+        items = list(child) if isinstance(child, nn.ModuleList) else _layers(child)
+        layers += [item for item in items if not isinstance(item, nn.Linear)]
     return layers
 
 
