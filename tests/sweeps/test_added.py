@@ -10,12 +10,14 @@ from typer.testing import CliRunner
 from structattn.cli.app import app
 from structattn.loading.evaluate import evaluate
 from structattn.settings.run import resolve_settings
-from structattn.settings.sweep import SweepSettings
-from structattn.support.errors import CheckpointError, DataError, SettingsError, UsageError
+from structattn.settings.sweep import SweepSettings, read_sweep
+from structattn.support.errors import CheckpointError, DataError, SettingsError, StructattnError, UsageError
+from structattn.support.json_files import read_json
 from structattn.sweeps.added import add_run, read_added
 from structattn.sweeps.results import read_sweep_results
 from structattn.sweeps.table import split_scores
 from structattn.sweeps.trials import make_trials
+from structattn.sweeps.worker import SweepFolder
 from structattn.tasks.recognition.prepare import RecognitionSizes, prepare_recognition
 from structattn.training.run_training import train
 
@@ -84,6 +86,27 @@ def test_a_run_is_scored_beside_the_trials(own, tmp_path):
     expected = sum(sums) / sum(members[band]["num_tokens"] for band in ("14-15", "16+"))
     assert added.splits["test"]["members_difference_beyond"] == pytest.approx(expected)
     (own / "scores" / "test.json").unlink()
+
+
+def test_without_strings_of_trained_lengths_there_is_no_score_within(own, tmp_path):
+    add_run(SWEEP, tmp_path / "sweep", own)
+    (path,) = (tmp_path / "sweep" / "added").iterdir()
+    scores = read_json(path, "added run")["scores"]
+    recognition = scores["test"]["recognition"]
+    for group in (recognition["groups"]["all"], recognition["members"]):
+        del group["0-13"]
+    found = split_scores(scores)["test"]
+    assert not {"accuracy_within", "members_within", "members_difference_within"} & found.keys()
+    assert {"accuracy_beyond", "members_beyond", "members_difference_beyond"} <= found.keys()
+
+
+def test_a_sweep_may_begin_where_a_run_was_added(own, tmp_path):
+    folder = tmp_path / "sweep"
+    add_run(SWEEP, folder, own)
+    SweepFolder(folder).require_sweep_or_nothing()
+    assert read_sweep(folder / "sweep.yaml") == SWEEP
+    with pytest.raises(StructattnError, match=r"own: expected a new or empty folder or a sweep's, found 'best\.json'"):
+        add_run(SWEEP, own, own)
 
 
 @pytest.mark.parametrize(

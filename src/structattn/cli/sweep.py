@@ -46,7 +46,9 @@ def sweep(
             "timeout_min=600, slurm_partition=short; repeatable.  [default: timeout_min=240]",
         ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Validate all trials and print their number.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Validate the trials' settings and print their number.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Train every trial of a grid, evaluate the best of each cell, and print a table of results.
@@ -78,7 +80,7 @@ def sweep(
     address = str(parameters["address"]) if engine == "ray" and parameters else None
     if dry_run:
         trials = make_trials(sweep_settings, output.absolute())
-        print_line(f"{settings}: {len(trials)} trials, all settings are valid")
+        print_line(f"{settings}: {len(trials)} trials, all settings are valid; data are not looked at")
         return
 
     if add:

@@ -17,7 +17,7 @@ from structattn.settings.sweep import SweepSettings
 from structattn.support import __version__
 from structattn.support.environment import source_commit
 from structattn.support.errors import SettingsError, UsageError
-from structattn.support.files import create_folder
+from structattn.support.files import create_folder, write_atomically
 from structattn.support.json_files import Shape, check_shape, read_json, write_json
 from structattn.sweeps.table import split_scores
 from structattn.sweeps.trials import Cell, Trial, make_trials
@@ -78,15 +78,19 @@ def add_run(sweep: SweepSettings, path: Path, run_dir: Path) -> AddedRun:
         UsageError: the run has not ended, or the sweep evaluates no split.
         SettingsError: no trial has its settings, or it has too many or too few parameters; the message says which.
         CheckpointError: the data of the trial are others than those of the run.
-        StructattnError: run, checkpoint or data are missing or damaged.
+        StructattnError: run, checkpoint or data are missing or damaged, or the folder is not that of a sweep.
     """
     folder, run = SweepFolder(path.absolute()), existing_run(run_dir)
+    folder.require_sweep_or_nothing()
     if run.end_event() is None:
         raise UsageError(f"{run_dir}: the run has not ended")
     if not sweep.evaluate:
         raise UsageError(f"{path}: the sweep evaluates no split; expected `evaluate` in its settings")
     settings, trials = run.read_settings(), make_trials(sweep, folder.path)
     trial = _trial_beside(sweep, trials, settings, run_dir)
+    if not folder.settings.exists():  # so that the folder is that of a sweep, which may begin later
+        create_folder(folder.path)
+        write_atomically(folder.settings, sweep.to_yaml())
     prepare_trial_data(trial)
     opened = open_run(run_dir, data=trial.settings.data)  # refuses other data than those of the training
     parameters = sum(parameter.numel() for parameter in opened.model.parameters())

@@ -9,7 +9,6 @@ from structattn.settings.sweep import SweepSettings
 from structattn.support.errors import Interrupted, StructattnError
 from structattn.support.files import (
     create_folder_unflushed,
-    others_in,
     replace_file,
     write_unflushed,
 )
@@ -60,7 +59,7 @@ def run_sweep(
             note in the error.
     """
     folder = SweepFolder(path.absolute(), trial_results)
-    _require_sweep_or_nothing(folder)
+    folder.require_sweep_or_nothing()
     trials, plan = make_trials(sweep, folder.path), Plan(sweep, folder)
     create_folder_unflushed(folder.runs)  # each run flushes the names of its parents
     with exclusive_lock(folder.lock, "sweep"), stop_on_signals(after_sigint=_AFTER_SIGINT) as stop:
@@ -92,15 +91,6 @@ def run_sweep(
     if failed:
         raise _failure(path, failed, len(trials))
     return rows
-
-
-def _require_sweep_or_nothing(folder: SweepFolder) -> None:
-    """Refuse a folder with something else than a sweep, say prepared data."""
-    if folder.settings.exists() or not folder.path.exists():
-        return
-    begun = (folder.runs.name, folder.lock.name)  # of a sweep that was killed before it had settings
-    if others := others_in(folder.path, begun, (folder.settings.name, folder.index.name)):
-        raise StructattnError(f"{folder.path}: expected a new or empty folder or a sweep's, found {others[0]!r} in it")
 
 
 def _failure(path: Path, failed: Sequence[tuple[Job, str]], trials: int) -> StructattnError:

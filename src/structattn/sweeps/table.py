@@ -236,12 +236,15 @@ def _transformation_scores(scores: Mapping[str, Any]) -> dict[str, float | None]
 
 
 def _recognition_scores(scores: Mapping[str, Any]) -> dict[str, float]:
-    """Return scores of recognition within the lengths of training, the first band, and beyond them."""
+    """Return scores of recognition within the lengths of training, whose band begins with 0, and beyond them."""
     recognition = scores.get("recognition") or {}
-    bands = [each for name, each in recognition.get("groups", {}).get("all", {}).items() if name != "all"]
-    members = list((recognition.get("members") or {}).values())
+    bands = {name: each for name, each in recognition.get("groups", {}).get("all", {}).items() if name != "all"}
+    members = recognition.get("members") or {}
     found: dict[str, float] = {}
-    for place, of_bands, of_members in (("within", bands[:1], members[:1]), ("beyond", bands[1:], members[1:])):
+    for place, is_within in (("within", True), ("beyond", False)):
+        of_bands, of_members = (
+            [each for name, each in of.items() if name.startswith("0") == is_within] for of in (bands, members)
+        )
         if of_bands:
             trials, successes = (sum(each[name] for each in of_bands) for name in ("trials", "successes"))
             found[f"accuracy_{place}"] = successes / trials

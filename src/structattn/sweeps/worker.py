@@ -13,7 +13,7 @@ from structattn.runs.folder import SWEEP_SETTINGS, RunFolder, check_same_setting
 from structattn.settings.training import Budget
 from structattn.support.environment import is_out_of_memory
 from structattn.support.errors import Interrupted, LockedError, SettingsError, StructattnError
-from structattn.support.files import create_folder_unflushed, flush_names, flush_to_disk
+from structattn.support.files import create_folder_unflushed, flush_names, flush_to_disk, others_in
 from structattn.support.locks import exclusive_lock
 from structattn.support.progress import progress_in_worker
 from structattn.sweeps.data_preparation import prepare_data, write_sources
@@ -145,6 +145,20 @@ class SweepFolder:
         self.index = path / "trials.json"
         self.added = path / "added"
         self.lock = path / "lock"
+
+    def require_sweep_or_nothing(self) -> None:
+        """Refuse a folder with something else than a sweep, say prepared data.
+
+        Raises:
+            StructattnError: it has files of others.
+        """
+        if self.settings.exists() or not self.path.exists():
+            return
+        begun = (self.runs.name, self.lock.name)  # of a sweep that was killed before it had settings
+        if others := others_in(self.path, begun, (self.settings.name, self.index.name)):
+            raise StructattnError(
+                f"{self.path}: expected a new or empty folder or a sweep's, found {others[0]!r} in it"
+            )
 
     def run_dir(self, trial: Trial) -> Path:
         """Return the run folder of a trial."""
