@@ -1,11 +1,14 @@
 """Interventions: a head is switched off, an action is forced, and nothing else changes."""
 
+import contextlib
+import itertools
+
 import pytest
 import torch
 
 from structattn.attention.projections import OutputProjection
 from structattn.explorer import record
-from structattn.explorer.interventions import ForcedAction, HeadOff, intervened
+from structattn.explorer.interventions import ForcedAction, HeadOff, _action_hooks, intervened
 from structattn.loading.runs import load
 from structattn.models.builders.layers import VocabularySpec
 from structattn.models.builders.models import build_language_model
@@ -94,6 +97,23 @@ def test_what_a_stack_cannot_do_is_refused(mechanism, actions, message):
     forced = [ForcedAction(stack.layer, position, name, stack.sublayer) for position, name in actions.items()]
     with pytest.raises(UsageError, match=message), intervened(model, forced):
         pass
+
+
+@pytest.mark.parametrize("window", [None, 1, 2])
+def test_what_a_nondeterministic_stack_can_do_is_what_is_not_refused(window):
+    """All sequences of forced and free steps: those that no run has leave no weight to any action."""
+    model = make([{"attention": "nondeterministic", "num_states": 1, "stack_alphabet_size": 2,
+                   "stack_embedding_size": 3, "window": window}])  # fmt: skip
+    ids = tokens()[:1, :4]
+    for actions in itertools.product((None, *STACKS["nondeterministic"][1]), repeat=4):
+        forced = [ForcedAction(0, position, action) for position, action in enumerate(actions) if action]
+        hooks = [hook for each in forced for hook in _action_hooks(model.layers.blocks[0].attention.layer, each)]
+        (found,) = model.explain(ids)
+        for hook in hooks:
+            hook.remove()
+        possible = bool((found.details["prefix_actions"].sum(-1) > 0.5).all())
+        with contextlib.nullcontext() if possible else pytest.raises(UsageError), intervened(model, forced):
+            pass
 
 
 def test_forced_actions_that_a_nondeterministic_stack_can_take_are_certain():

@@ -17,8 +17,6 @@ from structattn.models.layers import Layers
 from structattn.support.errors import UsageError
 from structattn.tasks.loaded import Side
 
-_HEIGHTS = {"push": 1, "replace": 0, "pop": -1}  # what actions of a nondeterministic stack add to its height
-
 
 @dataclass(frozen=True)
 class HeadOff:
@@ -92,12 +90,18 @@ def _require_possible(layer: nn.Module, actions: Sequence[ForcedAction]) -> None
     if isinstance(layer, StackPointerAttention) and layer.bottom is None and actions[0].position == 0:
         raise UsageError(f"{actions[0]}: position 0 stands for the empty stack and has no action")
     if isinstance(layer, NondeterministicStackAttention):
-        height = end = 0  # of the highest stack before an action: steps that are not forced push
+        end, pushed = 0, list[int]()  # where the items were pushed, if all steps that are not forced push
         for each in actions:
-            height += each.position - end
-            if height == 0 and each.action == "pop":
-                raise UsageError(f"{each}: only the bottom is on the stack, which is not popped")
-            height, end = height + _HEIGHTS[each.action], each.position + 1
+            pushed += range(end, each.position)
+            end = each.position + 1
+            if each.action == "push":
+                pushed.append(each.position)
+            elif each.action == "pop":
+                if not pushed:
+                    raise UsageError(f"{each}: only the bottom is on the stack, which is not popped")
+                age = each.position - pushed.pop()
+                if layer.window is not None and age > layer.window:
+                    raise UsageError(f"{each}: what is on the stack is older than the window of {layer.window} steps")
 
 
 def _layer(model: nn.Module, where: Intervention) -> nn.Module:
