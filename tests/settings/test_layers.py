@@ -111,7 +111,7 @@ def test_positions_are_a_name_or_a_mapping(given, meant):
         ("model.layers=3x", "'' in '3x': expected a number"),
         ("model.layers=3+", "'' in '3[+]': expected one of"),
         ("model.layers=3+softmax", "'softmax' in '3[+]softmax': expected one of"),
-        ("model.layers=0", "expected a list that is not empty"),
+        ("model.layers=0", "expected at least one item"),
         ("model.layers=2.softmax-3", "layer 2: d_model 32 is not divisible by num_heads 3"),
         (
             "model.layers=[{attention: gaussian, num_learned_heads: 4}]",

@@ -59,7 +59,7 @@ class Shape(BaseModel):
         ({"name": ""}, "name: expected text that is not empty"),
         ({"name": "longer"}, "name: expected at most 4 characters"),
         ({"name": 3}, "name: expected text"),
-        ({"betas": ()}, "betas: expected a list that is not empty"),
+        ({"betas": ()}, "betas: expected at least one item"),
         ({"betas": (1, 2, 3)}, "betas: expected at most 2 items"),
         ({"betas": (1, "x")}, "betas.1: expected a number"),
         ({"kind": "third"}, "kind: expected 'first' or 'second'"),

@@ -278,7 +278,7 @@ def test_the_number_that_goes_on_is_rounded_up(count, keep, at_least, expected):
     [
         ({"after": [2, 1]}, "after: 1 follows 2; expected ascending numbers of epochs"),
         ({"after": [1, 1], "unit": "updates"}, "after: 1 follows 1; expected ascending numbers of updates"),
-        ({"after": []}, "halving.after: expected a list that is not empty"),
+        ({"after": []}, "halving.after: expected at least one item"),
         ({"after": [0, 1]}, "halving.after.0: expected at least 1"),
         ({"keep": 0}, "halving.keep: expected more than 0, got 0"),
         ({"keep": 1.5}, "halving.keep: expected at most 1"),

@@ -33,7 +33,7 @@ _EXPECTED: Final = {
     "too_short": "at least {min_length} items",
     "tuple_type": "a list",
 }
-_NOT_EMPTY: Final = {"at least 1 characters": "text that is not empty", "at least 1 items": "a list that is not empty"}
+_NOT_EMPTY: Final = {"at least 1 characters": "text that is not empty", "at least 1 items": "at least one item"}
 
 
 def words_of(problem: ErrorDetails) -> str:

@@ -154,7 +154,9 @@ class SweepFolder:
         """
         if self.settings.exists() or not self.path.exists():
             return
-        begun = (self.runs.name, self.lock.name)  # of a sweep that was killed before it had settings
+        begun = [self.runs.name, self.lock.name]  # of a sweep that was killed before it had settings
+        if self.added.is_dir():  # runs that an earlier version added before the sweep began
+            begun += [self.added.name, "data"]
         if others := others_in(self.path, begun, (self.settings.name, self.index.name)):
             raise StructattnError(
                 f"{self.path}: expected a new or empty folder or a sweep's, found {others[0]!r} in it"

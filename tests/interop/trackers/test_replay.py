@@ -90,7 +90,7 @@ def test_a_folder_of_tensorboard_keeps_all_but_the_events_of_the_run(run_dir, se
     assert tensorboard(place) == expected_scalars(run_dir)
     before = sorted(path.name for path in place.iterdir())
     train(resolve_settings(settings(max_updates=4)), tmp_path / "other")
-    with pytest.raises(UsageError, match=r"place: has events\.out\.tfevents\..*, the events of another run"):
+    with pytest.raises(UsageError, match=r"events\.out\.tfevents\..*: has the events of another run"):
         log_run(tmp_path / "other", "tensorboard", place)
     assert sorted(path.name for path in place.iterdir()) == before
     assert len(before) == 2

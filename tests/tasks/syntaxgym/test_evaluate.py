@@ -161,7 +161,7 @@ def changed(path, value):
         ([1], "the file: expected an object"),
         (changed(["meta"], None), "meta: missing"),
         (changed(["meta", "metric"], "product"), "meta.metric: expected 'sum'"),
-        (changed(["predictions"], []), "predictions: expected a list that is not empty"),
+        (changed(["predictions"], []), "predictions: expected at least one item"),
         (changed(["predictions", 1, "formula"], "(3;%match%) <"), "predictions.1.formula: .*column 14: found 'the en"),
         (changed(["predictions", 0], {"relation": "same", "region_number": 1, "l_operand": "a", "r_operand": "b"}),
          "predictions.0.relation: expected 'greaterthan'"),

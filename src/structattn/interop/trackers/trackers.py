@@ -132,7 +132,7 @@ class TensorBoard(Tracker):
         earlier = sorted(run.place.glob(f"{_EVENTS}*"))
         for path in earlier:
             if path.suffix != own:
-                raise UsageError(f"{run.place}: has {path.name}, the events of another run; expected one of its own")
+                raise UsageError(f"{path}: has the events of another run, or of an earlier version; remove it")
         for path in earlier:
             remove_file_unflushed(path)
         self._events: Any = import_module("tensorboard.compat.proto.event_pb2")
