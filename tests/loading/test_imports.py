@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-MOST_MODULES = 130  # of which 17 are the nondeterministic stack, where a model has one
+MOST_MODULES = 120  # besides those of a stack's operator, where a model has one
 PROGRAM = """
 import json, os, sys
 import structattn, torch
@@ -34,4 +34,5 @@ def test_load_imports_few_modules(run_dir, kinds):
     for kind, modules in zip(kinds, map(json.loads, lines), strict=True):
         for package in ("training", "fast", "decoding", "explorer", "sweeps", *(f"tasks.{topic}" for topic in TOPICS)):
             assert f"structattn.{package}" not in modules, kind
-        assert len(modules) <= MOST_MODULES, kind
+        counted = [name for name in modules if "_stack" not in name]
+        assert len(counted) <= MOST_MODULES, kind

@@ -1,5 +1,7 @@
 """StackTrans over depth: the sequence of updates written out."""
 
+import math
+
 import pytest
 import torch
 
@@ -43,3 +45,12 @@ def test_is_described_and_combined_with_loops_refused():
     assert describe_model(settings_of()) == "d 8: 3 softmax; StackTrans-8 over depth"
     with pytest.raises(SettingsError, match="expected one of them"):
         settings_of(loops=2)
+
+
+def test_stacks_over_depth_have_xaviers_bounds():
+    """With ``weight_init: uniform``, as other stacks; the scale of that is 0.1."""
+    torch.manual_seed(1)
+    for stack in build_model(settings_of(), 11).layers.stacks:
+        for matrix in stack.xavier_matrices():
+            bound = math.sqrt(6 / sum(matrix.shape))
+            assert bound / 2 < matrix.abs().max() <= bound

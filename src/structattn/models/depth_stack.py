@@ -34,6 +34,10 @@ class DepthStackLayers(Layers):
         super().__init__(blocks, final)
         self.stacks = nn.ModuleList(stacks)
 
+    def xavier_matrices(self) -> list[Tensor]:
+        """Return the matrices of all stacks, see ``XavierInitialized``."""
+        return [matrix for stack in self.stacks for matrix in stack.xavier_matrices()]
+
     def body(self, x: Any, lengths: Lengths = None, *_: Any) -> Float[Tensor, "batch time d_model"]:
         """Return the last stack's output. It is undefined at padding."""
         state = None

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from structattn.attention import SelfInitialized, XavierInitialized
 from structattn.models.block import Block, FeedForward
 from structattn.models.characters.embedding import SpelledEmbedding
-from structattn.models.depth_stack import DepthStackLayers
 from structattn.models.embedding import Embedding
+from structattn.models.layers import Layers
 
 WeightRule = Literal["uniform", "xavier", "lecun"]
 EmbeddingRule = Literal["uniform", "normal", "scaled_normal", "truncated_normal"]
@@ -61,8 +61,8 @@ def _init_uniform(model: nn.Module, scale: float) -> None:
             module.reset_parameters()
         elif isinstance(module, Block):
             _init_stacks(module)
-        elif isinstance(module, DepthStackLayers):
-            for matrix in (each for stack in module.stacks for each in stack.xavier_matrices()):
+        elif isinstance(module, Layers) and isinstance(module, XavierInitialized):  # with stacks over depth
+            for matrix in module.xavier_matrices():
                 nn.init.xavier_uniform_(matrix)
         elif isinstance(module, SelfInitialized):
             module.initialize_own()
