@@ -89,6 +89,7 @@ def test_interventions_combine():
         ("nondeterministic", {2: "pop", 1: "pop", 0: "push"}, r"position=2, .* only the bottom is on the stack"),
         ("nondeterministic", {1: "pop", 0: "replace"}, r"position=1, .* only the bottom is on the stack"),
         ("nondeterministic", {1: "pop", 2: "pop"}, r"position=2, .* only the bottom is on the stack"),
+        ("nondeterministic", {10**12: "pop", 0: "pop"}, r"position=0, .* only the bottom is on the stack"),
     ],
 )
 def test_what_a_stack_cannot_do_is_refused(mechanism, actions, message):

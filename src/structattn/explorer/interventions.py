@@ -92,7 +92,7 @@ def _require_possible(layer: nn.Module, actions: Sequence[ForcedAction]) -> None
     if isinstance(layer, NondeterministicStackAttention):
         end, pushed = 0, list[int]()  # where the items were pushed, if all steps that are not forced push
         for each in actions:
-            pushed += range(end, each.position)
+            pushed += range(max(end, each.position - len(actions)), each.position)  # no more of them can be popped
             end = each.position + 1
             if each.action == "push":
                 pushed.append(each.position)
