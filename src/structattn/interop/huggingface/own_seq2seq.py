@@ -125,8 +125,13 @@ class StructattnForSeq2SeqLM(WithStateCache, OwnModel, GenerationMixin):
             ValueError: there are neither ``decoder_input_ids`` nor ``labels``, or an id is not known, or the cache is
                 that of another model.
         """
-        of_sides = (input_ids, self.config.source_vocab_size), (labels, self.config.vocab_size)
-        for ids, size in (*of_sides, (decoder_input_ids, self.config.vocab_size)):
+        config = self.config
+        sides = (
+            (input_ids, config.source_vocab_size),
+            (decoder_input_ids, config.vocab_size),
+            (labels, config.vocab_size),
+        )
+        for ids, size in sides:
             if ids is not None:
                 require_known(ids, size)
         encoded = (
