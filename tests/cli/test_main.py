@@ -11,12 +11,15 @@ from pathlib import Path
 
 import pytest
 from typer.main import get_command
+from typer.models import OptionInfo
 from typer.testing import CliRunner
+from typer.utils import get_params_from_function
 
 from structattn import __version__
 from structattn.cli import report
 from structattn.cli.app import app
 from structattn.cli.options import overrides_of, split_overrides
+from structattn.cli.prepare import app as prepare
 from structattn.support.errors import Interrupted, SettingsError, StructattnError, UsageError
 
 COMMANDS = (["demo"], ["prepare"], ["train"], ["sweep"], ["inspect"], ["evaluate"], ["generate"], ["translate"],
@@ -92,6 +95,18 @@ def test_examples_of_a_help_can_be_parsed(command):
     for example in examples:
         words = shlex.split(re.sub(r" [<>] \S+", "", example))
         chosen.make_context("structattn", words[len(command) :])
+
+
+def test_options_with_the_metavar_of_their_name_name_their_flag():
+    """Typer 0.27 makes --LEVEL of an option ``level`` with the metavar LEVEL."""
+    found = []
+    for command in [*app.registered_commands, *prepare.registered_commands]:
+        for name, parameter in get_params_from_function(command.callback).items():
+            option = parameter.default
+            if isinstance(option, OptionInfo) and option.metavar and option.metavar.lower() == name:
+                assert option.param_decls, name
+                found.append(name)
+    assert "level" in found
 
 
 @pytest.mark.parametrize(

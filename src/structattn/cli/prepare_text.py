@@ -24,11 +24,12 @@ Threshold = Annotated[
     int, typer.Option(min=0, metavar="N", help="Words seen less often become <unk>, such subwords are split.")
 ]
 BoundaryMarker = Annotated[
-    Marker, typer.Option(metavar="MARKER", help="Word boundaries of bpe: end, start, continuation, none.")
+    Marker, typer.Option("--marker", metavar="MARKER", help="Word boundaries of bpe: end, start, continuation, none.")
 ]
 TokenLevel = Annotated[
     Level,
     typer.Option(
+        "--level",
         metavar="LEVEL",
         help="word, character, byte; with the extra mt, bpe, sentencepiece-bpe, sentencepiece-unigram.",
     ),
