@@ -239,4 +239,4 @@ def _cached_attention(gaussians: Gaussians, cache: Cache, first: int) -> Float[T
             values, cache.row_indices, gaussians, first=first, memory_lengths=cache.lengths
         )
     query: dict[str, Any] = {"queries": 1, "first": first, "memory_lengths": cache.lengths}
-    return gaussian_attention(cache.tensors[0], **vars(gaussians), **query)
+    return gaussian_attention(cache.tensors[0], **gaussians.options, **query)

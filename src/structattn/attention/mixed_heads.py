@@ -126,7 +126,7 @@ class MixedHeads(nn.Module):
     ) -> Float[Tensor, "batch heads time size"]:
         """Return the outputs of all heads; ``lengths`` are lengths and memory_lengths, as for the operators."""
         hard, soft = self.values(memory)
-        outputs = gaussian_attention(hard, **self._options(), queries=x.shape[1], **lengths)
+        outputs = gaussian_attention(hard, **self.gaussians.options, queries=x.shape[1], **lengths)
         if self.learned is None:
             return outputs
         return torch.cat([outputs, self.learned(x, memory, soft, causal=self.gaussians.causal, **lengths)], dim=1)
@@ -136,7 +136,7 @@ class MixedHeads(nn.Module):
     ) -> tuple[Float[Tensor, "batch heads time size"], Float[Tensor, "batch heads time source"]]:
         """Return the outputs and the weights; those of learned heads are before dropout and have gradients."""
         hard, soft = self.values(memory)
-        outputs = gaussian_attention(hard, **self._options(), queries=x.shape[1], **lengths)
+        outputs = gaussian_attention(hard, **self.gaussians.options, queries=x.shape[1], **lengths)
         weights = self._hard_coded_weights(x, memory, **lengths)
         if self.learned is None:
             return outputs, weights
@@ -147,8 +147,5 @@ class MixedHeads(nn.Module):
     def _hard_coded_weights(self, x: Tensor, memory: Tensor, **lengths: Any) -> Tensor:
         dtype = torch.promote_types(memory.dtype, torch.float32)
         shape: dict[str, Any] = {"queries": x.shape[1], "keys": memory.shape[1], "dtype": dtype, "device": x.device}
-        weights = gaussian_weights(**self._options(), **shape, **lengths)
+        weights = gaussian_weights(**self.gaussians.options, **shape, **lengths)
         return weights.expand(x.shape[0], *weights.shape[-3:])
-
-    def _options(self) -> dict[str, Any]:
-        return vars(self.gaussians)  # asdict makes deep copies, which take time in every step of decoding

@@ -191,7 +191,7 @@ class Step:
         keys, first = (self.state.memory.size, self.state.position) if across else (self._past, self._past - 1)
 
         def make() -> Tensor:
-            weights = gaussian_weights(**vars(gaussians), queries=1, keys=keys, first=first)
+            weights = gaussian_weights(**gaussians.options, queries=1, keys=keys, first=first)
             return weights[:, 0].contiguous()
 
         return self._once((gaussians, across), make)

@@ -5,7 +5,7 @@ Legend: i query, j key, f(i) centre, sigma standard deviation. Shapes: B batch, 
 
 import math
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -45,6 +45,11 @@ class Gaussians:
             raise ValueError(f"kernel={self.kernel!r}; expected one of {get_args(Kernel)}")
         if self.window < 1 or self.window % 2 == 0:
             raise ValueError(f"window={self.window}; expected an odd number of positions")
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The fields by name, without the copies of ``asdict``; dynamo before torch 2.13 cannot trace ``vars``."""
+        return {name: getattr(self, name) for name in self.__match_args__}
 
     def radius(self, dtype: torch.dtype) -> int:
         """Return the largest distance from round(f(i)) at which a key may have a weight other than zero.
