@@ -144,6 +144,9 @@ def hidden_states(
         with torch.autocast(x.device.type, enabled=False):
             return hidden_states(cell, inputs, recurrent, start, x.to(inputs.weight.dtype))
     weights = [inputs.weight, recurrent.weight, inputs.bias, torch.zeros_like(inputs.bias)]
+    if x.is_cuda:  # in one piece, as cuDNN wants them: it would copy them itself, with a warning
+        parts = torch.cat([each.flatten() for each in weights]).split_with_sizes([each.numel() for each in weights])
+        weights = [part.view_as(each) for part, each in zip(parts, weights, strict=True)]
     first, keeps = start[None].to(x.dtype), torch.is_grad_enabled()  # what the backward pass needs
     options = True, 1, 0.0, keeps, False, True  # bias, layers, dropout, training, bidirectional, batch first
     if cell == "lstm":
