@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from structattn.cli.app import app
 from structattn.loading.runs import load
 from structattn.settings.run import resolve_settings
+from structattn.support.devices import device_of
 from structattn.support.errors import DataError, UsageError
 from structattn.tasks.language_modeling.prepare import prepare_language_modeling
 from structattn.tasks.language_modeling.settings import TextSettings
@@ -45,7 +46,7 @@ def ids_of(run, generation):
 def log_probability(run, generation):
     """The sum over the continuation, from one pass over the whole text."""
     ids = ids_of(run, generation)
-    log_probs = run.model(torch.tensor([ids])).double().log_softmax(-1)[0]
+    log_probs = run.model(torch.tensor([ids], device=device_of(run.model))).double().log_softmax(-1)[0]
     targets = [*ids[1:], 2][: None if generation.finished else -1]
     return sum(log_probs[t, targets[t] - 2].item() for t in range(len(targets))[-generation.num_tokens :])
 
@@ -77,7 +78,7 @@ def test_temperature_zero_takes_the_likeliest_token_of_the_whole_model(run, prom
     for (found,) in run.generate(prompts, temperature=0, max_length=3):
         ids = ids_of(run, found)
         start = len(ids) - found.num_tokens + found.finished
-        logits = run.model(torch.tensor([ids]))[0]
+        logits = run.model(torch.tensor([ids], device=device_of(run.model)))[0]
         chosen = [*ids[start:], *([2] if found.finished else [])]
         assert [token - 2 for token in chosen] == logits[start - 1 : start - 1 + len(chosen)].argmax(-1).tolist()
 
@@ -87,7 +88,7 @@ def test_a_beam_finds_the_likeliest_texts(run):
     classes = run.prepared.vocabulary.size - 2
     (found,) = run.generate(n=2, beam=classes, max_length=1)
     start = 2 if run.prepared.kind == "stream" else 1
-    best = run.model(torch.tensor([[start]]))[0, 0].log_softmax(-1)
+    best = run.model(torch.tensor([[start]], device=device_of(run.model)))[0, 0].log_softmax(-1)
     finished = [each for each in found if each.finished]
     assert [each.log_probability for each in finished] == pytest.approx([best[0].item()], rel=1e-5)
     others = sorted(best[1:].tolist(), reverse=True)[: 2 - len(finished)]

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from structattn.cli.app import app
 from structattn.loading.evaluate import evaluate_run
 from structattn.loading.runs import load
+from structattn.support.devices import device_of
 from structattn.support.errors import DataError, UsageError
 from structattn.tasks.parsing.prepare import read_trees
 from structattn.tasks.parsing.trees import leaves_of
@@ -50,7 +51,7 @@ def test_log_probabilities_are_those_of_the_whole_model(run_dir):
     (found,) = run.predict([line])
     id_of = run.prepared.vocabulary.id_of
     ids = [1, *(id_of[symbol] for symbol in (*line.split(), "<to>", *found.text.split()))]
-    log_probs = run.model(torch.tensor([ids])).log_softmax(-1)[0]
+    log_probs = run.model(torch.tensor([ids], device=device_of(run.model))).log_softmax(-1)[0]
     expected = sum(log_probs[place, ids[place + 1] - 2].item() for place in range(4, 7))
     assert found.log_probability == pytest.approx(expected, rel=1e-5)
 
@@ -146,7 +147,7 @@ def test_embeddings_are_rows_of_the_table(run_dir):
     run = load(run_dir("translation"))
     found = run.embed(["eins", "zwei", "eins"])
     ids = [run.prepared.sides.source.vocabulary.id_of[word] for word in ("eins", "zwei", "eins")]
-    expected = run.model.source.token_embeddings(torch.tensor(ids)).detach().numpy()
+    expected = run.model.source.token_embeddings(torch.tensor(ids, device=device_of(run.model))).detach().cpu().numpy()
     np.testing.assert_array_equal(found, expected)
     assert run.embed(["one"], "target").shape == (1, 8)
     with pytest.raises(UsageError, match="'sechs' is not one token"):

@@ -12,6 +12,7 @@ from structattn.cli.app import app
 from structattn.loading.evaluate import evaluate
 from structattn.loading.runs import load
 from structattn.settings.run import resolve_settings
+from structattn.support.devices import device_of
 from structattn.support.errors import DataError, UsageError
 from structattn.tasks.language_modeling.prepare import prepare_language_modeling
 from structattn.tasks.language_modeling.settings import TextSettings
@@ -40,19 +41,18 @@ def tokens_of(run, text):
 
 @torch.no_grad()
 def expected_log_probs(run, text):
-    ids, model = tokens_of(run, text), run.model
+    ids, model, device = tokens_of(run, text), run.model, device_of(run.model)
     if run.settings.task == "language_modeling" or run.settings.task == "formal_language":
         start = 2 if run.prepared.kind == "stream" else 1
-        log_probs = model(torch.tensor([[start, *ids[:-1]]])).double().log_softmax(-1)[0]
+        log_probs = model(torch.tensor([[start, *ids[:-1]]], device=device)).double().log_softmax(-1)[0]
         return [log_probs[place, token - 2].item() for place, token in enumerate(ids)]
     before, found = [1] * getattr(run.settings.model, "bos", True), []
     for place, token in enumerate(ids):
         if token != 2:
             inputs = [*before, *ids]
             inputs[place + len(before)] = model.mask
-            found.append(
-                model(torch.tensor([inputs]))[0, place + len(before)].double().log_softmax(-1)[token - 2].item()
-            )
+            log_probs = model(torch.tensor([inputs], device=device))[0, place + len(before)].double().log_softmax(-1)
+            found.append(log_probs[token - 2].item())
     return found
 
 

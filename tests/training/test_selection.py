@@ -96,7 +96,7 @@ def test_runs_are_opened_and_scored_with_averages(run_dir):
     model = open_run(run_dir, "last-2").model
     mean = mean_weights(checkpoints_of(run_dir, "last-2"))[0]
     for name, parameter in model.named_parameters():
-        assert torch.equal(parameter, mean[name])
+        assert torch.equal(parameter.cpu(), mean[name])
     assert evaluate(run_dir, "test", "last-2") != evaluate(run_dir, "test", "last")
 
 

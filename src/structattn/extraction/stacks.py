@@ -83,7 +83,7 @@ class NondeterministicReader:
 
     def features(self, output: Tensor) -> Tensor:
         """See ``StackReader``."""
-        logits = output[..., : self.sizes[0]] + self._offset()
+        logits = output[..., : self.sizes[0]] + self._offset().to(output.device)
         return logits - logits.amax(-1, keepdim=True)
 
     def weights(self, features: Tensor) -> Tensor:

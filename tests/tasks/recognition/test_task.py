@@ -15,6 +15,7 @@ from structattn.models.depth_stack import DepthStackLayers
 from structattn.models.recognition import RecognitionHeads
 from structattn.settings.run import resolve_settings
 from structattn.settings.training import LABEL_ONLY, StreamBatches
+from structattn.support.devices import device_of
 from structattn.support.errors import DataError, SettingsError, UsageError
 from structattn.support.special_tokens import FIRST_SYMBOL, PAD
 from structattn.sweeps.data_preparation import digest_of_data
@@ -219,8 +220,9 @@ def require_members(scores, model, texts):
 def log_probability(model, text):
     """Return log p(text <eos>); class 0 is <eos>, and symbols are 0, 1 and #."""
     symbols = ["01#".index(each) for each in text]
-    outputs = model.output.split(model(torch.tensor([[1, *(FIRST_SYMBOL + symbol for symbol in symbols)]]))[0])
-    classes = torch.tensor([*(symbol + 1 for symbol in symbols), 0])
+    ids, device = [1, *(FIRST_SYMBOL + symbol for symbol in symbols)], device_of(model)
+    outputs = model.output.split(model(torch.tensor([ids], device=device))[0])
+    classes = torch.tensor([*(symbol + 1 for symbol in symbols), 0], device=device)
     return outputs.language_modeling.double().log_softmax(-1).gather(1, classes[:, None]).sum().item()
 
 
