@@ -27,6 +27,12 @@ def test_translations_warn_of_unknown_words(run_dir, tmp_path, caplog):
     assert caplog.messages == []
 
 
+def test_what_only_looks_like_the_symbol_is_unknown(run_dir, caplog):
+    """At the level of characters or subwords, or within a word, ``<unk>`` is no token."""
+    load(run_dir("translation")).translate(["eins", "a<unk>b"])
+    assert caplog.messages == [f"source: {WARNING.format(2)}"]
+
+
 def test_scores_of_translations_warn_of_unknown_words_of_either_side(run_dir, tmp_path, caplog):
     run = load(run_dir("translation"))
     run.score([("eins", "one"), ("кошка", "two")])

@@ -136,7 +136,7 @@ class HarnessModel(LM):
             first, *others = ids_of_lines(tokenizer, settings, text, _REQUESTS, number)
             ids.append([*first, *(token for line in others for token in (EOS, *line))])
         if warns:
-            warn_of_unknown_tokens(self._run.prepared.vocabulary, texts, ids, _REQUESTS, 1)
+            warn_of_unknown_tokens(tokenizer, texts, ids, _REQUESTS, 1)
         return ids
 
     @property

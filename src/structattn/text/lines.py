@@ -1,6 +1,7 @@
 """Lines of text: splitting and normalization before tokenization."""
 
 import logging
+import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -51,6 +52,7 @@ class Normalization:
 MAX_CHARACTERS: Final = 1 << 20
 """The maximum length of a line that a model is given: its tokens take far more memory than the line."""
 _logger = logging.getLogger("structattn")
+_WRITTEN_UNKNOWN: Final = re.compile(rf"(?<![^ \t\n]){UNKNOWN_SYMBOL}(?![^ \t\n])")
 
 
 class Encoder(Protocol):
@@ -91,13 +93,26 @@ def encoded(encoder: Encoder, text: str, path: Path, number: int) -> list[int]:
         raise DataError(path, f"{text!r:.60}: {error.reason}", number) from None
 
 
+class Reader(Protocol):
+    """What reads texts; see ``TextTokenizer``."""
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """Its vocabulary."""
+
+    @property
+    def reads_words(self) -> bool:
+        """Whether its tokens are words, so that a word ``<unk>`` is one."""
+
+
 def warn_of_unknown_tokens(
-    vocabulary: Vocabulary, texts: Sequence[str], ids: Sequence[Sequence[int]], path: Path, first: int
+    reader: Reader, texts: Sequence[str], ids: Sequence[Sequence[int]], path: Path, first: int
 ) -> None:
-    """Log how many tokens of some texts are outside the vocabulary, if there are any beside those written ``<unk>``."""
-    if not vocabulary.has_unknown:
+    """Log how many tokens of some texts are outside the vocabulary, if there are any beside words written ``<unk>``."""
+    if not reader.vocabulary.has_unknown:
         return
-    counts = [list(each).count(UNK) - text.count(UNKNOWN_SYMBOL) for text, each in zip(texts, ids, strict=True)]
+    written = [len(_WRITTEN_UNKNOWN.findall(text)) if reader.reads_words else 0 for text in texts]
+    counts = [list(each).count(UNK) - known for each, known in zip(ids, written, strict=True)]
     if unknown := sum(counts):
         line = next(number for number, count in enumerate(counts, start=first) if count)
         total = sum(map(len, ids))

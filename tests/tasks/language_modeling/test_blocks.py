@@ -1,11 +1,13 @@
 """Blocks: what is left of every 1,000 lines is whole windows of the stream, and everything else is counted."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from structattn.support.errors import UsageError
+from structattn.support.errors import DataError, UsageError
 from structattn.support.special_tokens import EOS
 from structattn.tasks.language_modeling import lines as blocks
 from structattn.tasks.language_modeling.lines import cut_into_blocks
@@ -63,6 +65,15 @@ def test_a_folder_of_blocks_states_what_was_cut(tmp_path):
     assert (found.tokens_read, found.tokens_kept) == (4500, split.num_tokens)
     assert found.tokens_read == found.tokens_kept + found.tokens_cut + found.tokens_dropped
     assert (found.lines_read, found.words, found.characters, found.bytes) == (1500, 4500, 7500, 7500)
+
+
+def test_text_without_a_block_is_refused(tmp_path):
+    (tmp_path / "text").write_text("a b c\nd e f\n")
+    settings, paths = TextSettings(mode="stream", block_length=9), [tmp_path / "text"] * 2
+    with pytest.raises(DataError, match=r"no 1,000 of its lines make a block, so nothing is left; expected a shorter"):
+        prepare_language_modeling(tmp_path / "data", *paths, settings=settings)
+    assert list(tmp_path.iterdir()) == [tmp_path / "text"]
+    prepare_language_modeling(tmp_path / "data", *paths, settings=replace(settings, block_length=8))
 
 
 def test_blocks_need_a_stream():

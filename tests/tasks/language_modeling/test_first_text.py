@@ -51,6 +51,24 @@ def test_sentences_are_held_out_at_random_and_equal_ones_together(tmp_path, line
     assert {source.path for source in prepared.header.sources} == {"../text"}
 
 
+@pytest.mark.parametrize(
+    ("level", "options", "variants"),
+    [("word", [], "{} ,{}\t,{}"), ("word", ["--lowercase"], "{},A{} "), ("word", ["--nfkc"], "{},\uff41{}"),
+     ("bpe", [], "{}, {}"), ("character", ["--nfkc"], "{},{} "), ("byte", ["--lowercase"], "{},A{}")],
+)  # fmt: skip
+def test_sentences_that_are_read_alike_are_held_out_together(tmp_path, lines, level, options, variants):
+    """Lines with other spaces or, where these are normalized, with "A" or a wide "a" in place of an "a"."""
+    forms = variants.split(",")
+    written = [form.format(f"a{line}" if form.startswith("{}") else line) for line in lines for form in forms]
+    (tmp_path / "text").write_text("".join(line + "\n" for line in written))
+    arguments = ("--train", tmp_path / "text", "--hold-out", 0.2, "--mode", "sentences", "--level", level, *options)
+    assert command(*arguments, "-o", tmp_path / "data").exit_code == 0
+    prepared = open_prepared(tmp_path / "data")
+    train, valid, test = (set(text_of(prepared, name)) for name in ("train", "valid", "test"))
+    assert valid
+    assert not (valid & train | test & train | valid & test)
+
+
 def test_the_end_of_a_stream_is_held_out(tmp_path, lines):
     (tmp_path / "test").write_text("a b\n")
     arguments = ("--train", tmp_path / "text", "--test", tmp_path / "test", "--hold-out", 0.25, "--mode", "stream")

@@ -164,8 +164,8 @@ class TextGenerator:
             DataError: a prompt cannot be encoded, or is too long for the model.
         """
         encoded = [self.encoder.encode(prompt, path, number) for number, prompt in enumerate(prompts, start=first)]
-        vocabulary = self.encoder.run.prepared.vocabulary
-        warn_of_unknown_tokens(vocabulary, prompts, [each[1:] for each in encoded], path, first)
+        tokenizer = self.encoder.run.prepared.tokenizer
+        warn_of_unknown_tokens(tokenizer, prompts, [each[1:] for each in encoded], path, first)
         if self.settings.beam is None:
             rows = [(index, number) for index in range(len(encoded)) for number in range(self.settings.n)]
             decode = partial(self._sample, encoded, first)

@@ -173,11 +173,13 @@ class TextFile:
 
     Args:
         path: the file.
+        settings: how lines are read: sentences that are read alike are in one split.
         portion: the sentences that belong to the split; None: all.
         lines: the numbers of the lines that belong to it; None: all.
     """
 
     path: Path
+    settings: TextSettings
     portion: Portion | None = None
     lines: range | None = None
 
@@ -192,13 +194,16 @@ class TextFile:
             yield chunk if self.is_whole else chunk.only(self._has)
 
     def _has(self, line: Line) -> bool:
-        return line.number in self.lines if self.portion is None else self.portion.contains(line.text)  # type: ignore[operator]  # one of both is given
+        if self.portion is None:
+            return self.lines is None or line.number in self.lines
+        text = _normalize_line(self.settings, line.text)
+        return self.portion.contains(" ".join(LEVELS["word"].split(text)) if self.settings.unit == "word" else text)
 
 
-def text_files(paths: Mapping[str, Path], hold_out: Mapping[str, float], mode: str) -> dict[str, TextFile]:
+def text_files(paths: Mapping[str, Path], hold_out: Mapping[str, float], settings: TextSettings) -> dict[str, TextFile]:
     """Return the lines of each split: of its file, or held out of the training text.
 
-    Of sentences, a random portion is held out, equal ones together; of a stream, its end.
+    Of sentences, a random portion is held out, those that are read alike together; of a stream, its end.
 
     Raises:
         DataError: the training text cannot be read.
@@ -207,14 +212,14 @@ def text_files(paths: Mapping[str, Path], hold_out: Mapping[str, float], mode: s
     for name in ("valid", *hold_out):
         if (name in paths) == (name in hold_out):
             raise UsageError(f"split {name!r} needs a file, or a share of the training text (--hold-out), and not both")
-    files = {name: TextFile(path) for name, path in paths.items()}
+    files = {name: TextFile(path, settings) for name, path in paths.items()}
     if not hold_out:
         return files
     portions, train = split_portions(hold_out, _SEED, TRAIN), paths[TRAIN]
-    if mode == "sentences":
-        held_out = {name: TextFile(train, portion=portion) for name, portion in portions.items()}
+    if settings.mode == "sentences":
+        held_out = {name: TextFile(train, settings, portion=portion) for name, portion in portions.items()}
     else:
-        held_out = {name: TextFile(train, lines=lines) for name, lines in _ranges(train, hold_out).items()}
+        held_out = {name: TextFile(train, settings, lines=lines) for name, lines in _ranges(train, hold_out).items()}
     return {TRAIN: held_out.pop(TRAIN), **held_out, **{name: files[name] for name in files if name != TRAIN}}
 
 

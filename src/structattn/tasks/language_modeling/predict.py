@@ -47,9 +47,9 @@ class CausalTextScorer:
         Raises:
             DataError: a text cannot be encoded, or is too long for the model.
         """
-        vocabulary = self.encoder.run.prepared.vocabulary
+        tokenizer = self.encoder.run.prepared.tokenizer
         encoded = [self.encoder.encode(text, path, number) for number, text in enumerate(texts, start=first)]
-        warn_of_unknown_tokens(vocabulary, texts, [each[1:] for each in encoded], path, first)
+        warn_of_unknown_tokens(tokenizer, texts, [each[1:] for each in encoded], path, first)
 
         def score(batch: list[EncodedText]) -> list[Score]:
             rows = [np.array(each[1:], dtype=np.int64) for each in batch]
@@ -58,11 +58,11 @@ class CausalTextScorer:
             losses = token_losses(self._model(inputs, lengths=lengths), classes).double().tolist()
             advance(len(batch))
             return [
-                score_of(vocabulary.symbols, ids, [-loss for loss in row[: len(ids)]], self.per_token)
+                score_of(tokenizer.vocabulary.symbols, ids, [-loss for loss in row[: len(ids)]], self.per_token)
                 for ids, row in (((*each[1:], EOS), row) for each, row in zip(batch, losses, strict=True))
             ]
 
-        max_tokens = max(1, _MAX_LOGITS // vocabulary.size)
+        max_tokens = max(1, _MAX_LOGITS // tokenizer.vocabulary.size)
         return map_in_batches(encoded, [len(each) for each in encoded], max_tokens, score, self.batch_size)
 
     @property

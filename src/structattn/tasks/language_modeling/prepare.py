@@ -15,6 +15,7 @@ from structattn.support.processes import WorkerPool, worker_pool
 from structattn.support.progress import Advance, progress
 from structattn.support.special_tokens import UNK
 from structattn.tasks.language_modeling.lines import (
+    LINES_IN_BATCH,
     TRAIN,
     TextFile,
     count_chunk,
@@ -103,18 +104,27 @@ class _Totals:
     tokens_kept: int = 0
     unknown: int = 0
 
-    def count(self, lines: Iterator[EncodedLines], settings: TextSettings) -> Iterator[EncodedLines]:
-        """Yield the lines, cut into blocks if wanted, and count their tokens."""
+    def count(self, lines: Iterator[EncodedLines], settings: TextSettings, path: Path) -> Iterator[EncodedLines]:
+        """Yield the lines, cut into blocks if wanted, and count their tokens.
+
+        Raises:
+            DataError: nothing is left of the lines.
+        """
 
         def read() -> Iterator[EncodedLines]:
             for some in lines:
                 self.tokens_read += len(some.tokens)
                 yield some
 
+        kept = 0
         for some in read() if settings.block_length is None else cut_into_blocks(read(), settings.block_length):
+            kept += len(some.lengths)
             self.tokens_kept += len(some.tokens)
             self.unknown += int(np.isin(some.tokens, self.unknown_ids).sum())
             yield some
+        if settings.block_length is not None and not kept:
+            expected = f"expected a shorter block_length (--block-length) than {settings.block_length}, or longer lines"
+            raise DataError(path, f"no {LINES_IN_BATCH:,} of its lines make a block, so nothing is left; {expected}")
 
 
 def prepare_language_modeling(
@@ -135,8 +145,8 @@ def prepare_language_modeling(
         valid: validation text; None: it is held out.
         test: test text, if any.
         settings: how the text is split into tokens and stored.
-        hold_out: maps names of further splits to the share of the training text that they get: random sentences, equal
-            ones together, or the end of a stream.
+        hold_out: maps names of further splits to the share of the training text that they get: random sentences,
+            those that are read alike together, or the end of a stream.
         workers: the number of worker processes for text of more than a few MB. It does not change the result. A script
             that uses several guards its entry point with ``if __name__ == "__main__"``.
 
@@ -153,7 +163,7 @@ def prepare_language_modeling(
     require_empty_folder(folder)
     sources = {split: source_entry(path, split, folder) for split, path in paths.items()}
     settings = replace(settings, mode=mode_of(settings, paths[TRAIN], notices))
-    files = text_files(paths, hold_out, str(settings.mode))
+    files = text_files(paths, hold_out, settings)
     sources = {split: {**sources.get(split, sources[TRAIN]), "split": split} for split in files}
     with worker_pool(workers) as pool:
         with progress("Checking text", None, "lines") as advance:
@@ -182,7 +192,7 @@ def prepare_language_modeling(
                 sources=list(sources.values()),
                 splits={
                     split: totals[split].count(
-                        _encode(file, sources[split], settings, tokenizer, pool, advance), settings
+                        _encode(file, sources[split], settings, tokenizer, pool, advance), settings, file.path
                     )
                     for split, file in files.items()
                 },

@@ -33,7 +33,7 @@ class MaskedTextScorer:
         """Return the score of each text; see ``CausalTextScorer``. Cost: a pass over a text for each of its tokens."""
         scores = []
         encoded = [self._encode(text, path, number) for number, text in enumerate(texts, start=first)]
-        warn_of_unknown_tokens(self.run.prepared.vocabulary, texts, [each.tolist() for each in encoded], path, first)
+        warn_of_unknown_tokens(self.run.prepared.tokenizer, texts, [each.tolist() for each in encoded], path, first)
         for tokens in encoded:
             scores.append(self._score(tokens))
             advance(1)

@@ -76,7 +76,7 @@ class PairEncoder:
             for model in self.models
         ]
         if not all(spells):
-            warn_of_unknown_tokens(getattr(self.sides, side).vocabulary, lines, ids, path, first)
+            warn_of_unknown_tokens(getattr(self.sides, side), lines, ids, path, first)
 
     def batch(self, pairs: Sequence[EncodedPair]) -> PairBatch:
         """Return pairs as a batch, with the spellings of out-of-vocabulary words where both sides have them."""

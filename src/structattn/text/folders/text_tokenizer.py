@@ -57,6 +57,11 @@ class TextTokenizer:
         """The vocabulary of the tokenizer."""
         return self.tokenizer.vocabulary
 
+    @property
+    def reads_words(self) -> bool:
+        """Whether its tokens are words."""
+        return isinstance(self.tokenizer, SymbolTokenizer) and self.tokenizer.level == "word"
+
     @cached_property
     def digest(self) -> str:
         """The SHA-256 of everything that determines how a line is encoded."""
