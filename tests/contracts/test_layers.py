@@ -277,6 +277,17 @@ def test_xavier_matrices_are_views_of_the_parameters(layer):
 
 @pytest.mark.quick(*REPRESENTATIVES)
 @torch.no_grad()
+def test_can_be_exported_for_any_batch_size(layer):
+    """By torch.export, with lengths, of which there are as many as sequences."""
+    batch, x, lengths = torch.export.Dim("batch", min=2), examples(), torch.tensor([7, 3, 1])
+    program = torch.export.export(layer, (x, lengths), dynamic_shapes=({0: batch}, {0: batch})).module()
+    for chosen in ([2, 0, 1, 0, 2], [1, 2]):
+        found = program(x[chosen], lengths[chosen])
+        require_close("the exported layer", found, "the layer", layer(x[chosen], lengths[chosen]), 1e-12)
+
+
+@pytest.mark.quick(*REPRESENTATIVES)
+@torch.no_grad()
 def test_a_step_can_be_exported(layer):
     """By torch.export, for a state of the length that it has; the kernel's state is no tensor, the definition's is."""
     defined = "implementation" in inspect.signature(layer.initial_state).parameters

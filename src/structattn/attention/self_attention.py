@@ -177,4 +177,4 @@ def _rolled(x: Tensor, start: Int[Tensor, " batch"], dim: int) -> Tensor:
     dim %= x.dim()
     size = x.shape[dim]
     index = (torch.arange(size, device=x.device) + start[:, None]) % max(size, 1)
-    return x.take_along_dim(index.view(len(x), *(size if axis == dim else 1 for axis in range(1, x.dim()))), dim)
+    return x.take_along_dim(index.view(x.shape[0], *(size if axis == dim else 1 for axis in range(1, x.dim()))), dim)

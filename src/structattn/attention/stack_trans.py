@@ -100,8 +100,8 @@ class StackTransAttention(nn.Module):
     ) -> Float[Tensor, "batch time d_model"]:
         """Process whole sequences. Cost: O(T K m + T d m) each, step by step."""
         x = mask_padding(x, lengths)
-        ends = None if lengths is None else checked_lengths(lengths, len(x), x.shape[1], x.device)
-        cells, before = self.initial_state(len(x)).cells, []
+        ends = None if lengths is None else checked_lengths(lengths, x.shape[0], x.shape[1], x.device)
+        cells, before = self.initial_state(x.shape[0]).cells, []
         after, parts = [], [part.unbind(1) for part in self._actions_and_values(x)]
         with without_autocast(x.device):
             for action, value in zip(*parts, strict=True):

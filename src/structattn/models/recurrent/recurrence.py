@@ -209,7 +209,7 @@ def remove_bos(tokens: Int[Tensor, "batch time"], lengths: Lengths) -> InputWith
         ValueError: lengths are not integers (B,), or outside 0..T.
     """
     if lengths is not None:
-        lengths = checked_lengths(lengths, len(tokens), tokens.shape[1], tokens.device)
+        lengths = checked_lengths(lengths, tokens.shape[0], tokens.shape[1], tokens.device)
     if tokens.shape[1] == 0:
         return InputWithoutBos(tokens, lengths, has_bos=False)
     has_bos = tokens[:, 0] == BOS

@@ -184,7 +184,7 @@ def mask_padding(x: Tensor, lengths: Tensor | None, name: str = "lengths") -> Te
         raise ValueError(f"the input has shape {tuple(x.shape)}; expected (B, T, d)")
     if lengths is None:
         return x
-    require_lengths(lengths, len(x), name)
+    require_lengths(lengths, x.shape[0], name)
     return torch.where(inside(lengths.to(x.device), x.shape[1])[..., None], x, 0)
 
 
@@ -202,8 +202,8 @@ def full_memory_lengths(
     Raises:
         ValueError: the memory has another batch size.
     """
-    if len(memory) != len(x):
-        raise ValueError(f"the memory has batch size {len(memory)}; expected {len(x)}, the input's")
+    if memory.shape[0] != x.shape[0]:
+        raise ValueError(f"the memory has batch size {memory.shape[0]}; expected {x.shape[0]}, the input's")
     if lengths is None or memory_lengths is not None:
         return memory_lengths
     return torch.full_like(lengths, memory.shape[-2])

@@ -115,7 +115,7 @@ def _require_shapes(push: Tensor, replace: Tensor, pop: Tensor, values: Tensor |
 
 def empty_gradients(push: Tensor, replace: Tensor, pop: Tensor, values: Tensor | None, *_: Any) -> Gradients:
     """Allocate the gradients of push, replace, pop, values and, for each sequence, bottom."""
-    grad_values = push.new_empty(len(push), 0, 0) if values is None else values.new_empty(values.shape)
+    grad_values = push.new_empty(push.shape[0], 0, 0) if values is None else values.new_empty(values.shape)
     grad_bottom = push.new_empty(push.shape[0], 0 if values is None else values.shape[2])
     return (
         push.new_empty(push.shape),

@@ -98,7 +98,7 @@ def _empty_gradients(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     grad_query, grad_key, grad_value = (_empty(tensor, tensor.shape[3]) for tensor in (query, key, value))
     wanted = Options(*rest[-1]).wanted  # of the scores, of which the kernel writes the visible pairs
-    pairs = query.new_zeros(*query.shape[:3], key.shape[2]) if wanted else query.new_empty(len(query), 0)
+    pairs = query.new_zeros(*query.shape[:3], key.shape[2]) if wanted else query.new_empty(query.shape[0], 0)
     return grad_query, grad_key, grad_value, pairs
 
 
@@ -175,7 +175,7 @@ def _by_definition(
 
 def _empty_outputs(query: Tensor, key: Tensor, value: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
     wanted = Options(*rest[-1]).wanted  # weights, of which the kernel writes the visible pairs
-    pairs = query.new_zeros(*query.shape[:3], key.shape[2]) if wanted else query.new_empty(len(query), 0)
+    pairs = query.new_zeros(*query.shape[:3], key.shape[2]) if wanted else query.new_empty(query.shape[0], 0)
     return _empty(query, value.shape[3]), pairs
 
 

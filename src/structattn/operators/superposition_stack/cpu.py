@@ -19,7 +19,7 @@ def empty_gradients(
     cotangent: Tensor, actions: Tensor, values: Tensor, lengths: Tensor | None, initial: Tensor | None, *_: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Allocate the gradients of actions, values and initial; the third has no columns if there is no initial row."""
-    grad_initial = values.new_empty(len(values), 0 if initial is None else initial.shape[1])
+    grad_initial = values.new_empty(values.shape[0], 0 if initial is None else initial.shape[1])
     return actions.new_empty(actions.shape), values.new_empty(values.shape), grad_initial
 
 

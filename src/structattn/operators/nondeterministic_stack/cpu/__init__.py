@@ -90,7 +90,7 @@ def _gradient(ctx: Any, grad_readings: Tensor | None, grad_log_weight: Tensor | 
 
 def _by_definition(push: Tensor, *rest: Any) -> Readings:
     *others, _ = rest
-    return *reference_readings(Arguments(push, *others)), push.new_empty(len(push), 0)  # no tables
+    return *reference_readings(Arguments(push, *others)), push.new_empty(push.shape[0], 0)  # no tables
 
 
 def _empty_readings(push: Tensor, replace: Tensor, pop: Tensor, values: Tensor | None, *rest: Any) -> Readings:

@@ -75,7 +75,7 @@ def nondeterministic_stack_gpu_backward(
             _repeat(given, cotangents, [DOUBLES], [])
         _repeat(given, cotangents, rung.tolist(), found if values is not None else found[:3])
     if values is None:
-        return *found[:3], push.new_empty(len(push), 0, 0), push.new_empty(len(push), 0)
+        return *found[:3], push.new_empty(push.shape[0], 0, 0), push.new_empty(push.shape[0], 0)
     return found
 
 
