@@ -287,14 +287,22 @@ def test_on_the_meta_device():
         ),
         ("superposition", {"key_padding_mask": RIGHT.long()}, "key_padding_mask has dtype torch.int64; expected"),
         ("superposition", {"key_padding_mask": RIGHT * 0.5}, "key_padding_mask has numbers other than 0 and -inf"),
-        ("superposition", {"attn_mask": CAUSAL.T}, "attn_mask: the SuperpositionStackAttention .* all later positions"),
-        ("superposition", {"attn_mask": ~CAUSAL & CAUSAL}, "attn_mask: the SuperpositionStackAttention"),
+        (
+            "superposition",
+            {"attn_mask": CAUSAL.T},
+            "attn_mask hides other positions than the SuperpositionStackAttention; .* all later positions",
+        ),
+        (
+            "superposition",
+            {"attn_mask": ~CAUSAL & CAUSAL},
+            "attn_mask hides other positions than the SuperpositionStack",
+        ),
         ("superposition", {"attn_mask": CAUSAL * -0.5}, "attn_mask has numbers other than 0 and -inf"),
         ("superposition", {"attn_mask": CAUSAL[:4, :4]}, r"attn_mask has shape \(4, 4\); expected .* \(.., 5, 5\)"),
         (
             "softmax, bidirectional",
             {"attn_mask": CAUSAL},
-            "attn_mask: the SoftmaxAttention .* nothing: it has causal=F",
+            "attn_mask hides other positions than the Soft.* nothing: it has causal=F",
         ),
         ("softmax, bidirectional", {"is_causal": True}, "is_causal=True, but the SoftmaxAttention has causal=False"),
     ],
@@ -310,3 +318,9 @@ def test_attributes():
     assert (made.embed_dim, made.num_heads, made.batch_first) == (D, 2, True)
     assert made.in_proj_weight is made.in_proj_bias is None
     assert adapted(LAYERS["stack pointer"]).num_heads == 1
+
+
+@pytest.mark.parametrize("layer", ["superposition", torch.nn.MultiheadAttention(4, 2)], ids=["name", "torch"])
+def test_what_is_no_layer_is_refused(layer):
+    with pytest.raises(TypeError, match="expected a layer of structattn"):
+        SelfAttention(layer)

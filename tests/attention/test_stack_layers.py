@@ -105,3 +105,16 @@ def test_refusals():
         SuperpositionStackAttention(4, 3, pushed_activation="exp")
     with pytest.raises(ValueError, match="pushed_activation='none'; expected 'sigmoid' or 'exp'"):
         NondeterministicStackAttention(4, 1, 1, 3, pushed_activation="none")
+    with pytest.raises(ValueError, match="num_states=0; expected at least 1"):
+        NondeterministicStackAttention(4, 0, 1, 3)
+    with pytest.raises(ValueError, match="stack_embedding_size=0; expected at least 1"):
+        NondeterministicStackAttention(4, 1, 1, 0)
+    with pytest.raises(ValueError, match="stack_embedding_size=0; expected at least 1"):
+        SuperpositionStackAttention(4, 0)
+
+
+def test_an_explanation_is_printed_without_its_numbers():
+    layer = NondeterministicStackAttention(4, 1, 2, 3)
+    shown = repr(layer.explain(torch.randn(2, 5, 4)))
+    assert shown.startswith("Explanation('nondeterministic', attention of layer 0: weights (2, 1, 5, 6), ")
+    assert shown.endswith("actions (2, 5, 3), best_run (2, 5, 3))")

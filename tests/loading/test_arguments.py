@@ -77,6 +77,13 @@ def test_a_device_that_is_not_there_is_refused(run_dir):
         load(run_dir("sentences"), device="cuda")
 
 
+def test_a_run_is_printed_in_a_line(run_dir):
+    run = load(run_dir("sentences"))
+    size = f"{sum(parameter.numel() for parameter in run.model.parameters()):,} parameters"
+    shown = f"{str(run.run_dir)!r}: transformer of {size}, language_modeling, update {run.update}"
+    assert repr(run) == f"TrainedRun({shown})"
+
+
 def test_a_run_is_pickled_by_its_folder_and_digests(run_dir, tmp_path):
     shutil.copytree(run_dir("sentences"), tmp_path / "run")
     run = load(tmp_path / "run", "last")

@@ -48,7 +48,7 @@ class DecayAttention(nn.Module):
 
     def step(self, x_t, state):
         rate = torch.sigmoid(self.logit)
-        average = x_t if state.steps == 0 else rate * state.average + (1 - rate) * x_t
+        average = x_t.clone() if state.steps == 0 else rate * state.average + (1 - rate) * x_t
         return self.projection(average), DecayState(average, state.steps + 1)
 
     @torch.no_grad()

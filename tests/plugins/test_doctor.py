@@ -23,6 +23,16 @@ def test_the_doctor_finds_what_breaks_the_contract(tmp_path, structattn):
     assert "4 of 11 checks fail" in done.stderr
 
 
+def test_the_doctor_finds_a_first_state_that_is_the_input(tmp_path, structattn):
+    aliased = DECAY.read_text().replace("x_t.clone()", "x_t").replace('"decay"]', '"aliased"]')
+    (tmp_path / "aliased.py").write_text(aliased)
+    done = structattn("doctor", tmp_path / "aliased.py", "--json")
+    problems = {each["check"]: each["problem"] for each in json.loads(done.stdout)}
+    assert problems["states"].startswith(
+        "a step after the input of the last one was overwritten differs from that before"
+    )
+
+
 @pytest.mark.parametrize(
     ("made", "check", "problem"),
     [

@@ -43,6 +43,8 @@ def test_a_run_that_ended_in_its_warm_up_is_warned_of():
     assert ended_in_warmup(training, 200) is None
     warning = ended_in_warmup(training, 40)
     assert "after 40 of 200 warm-up updates" in str(warning)
+    limited = training.model_copy(update={"max_epochs": None, "max_minutes": 1.5, "early_stopping_patience": None})
+    assert str(ended_in_warmup(limited, 40)).endswith("or train for longer (training.max_minutes)")
     assert ended_in_warmup(TrainingSettings(), 0) is None
 
 

@@ -91,6 +91,11 @@ def test_errors_name_the_path(override, message):
     assert "\n" not in str(caught.value)
 
 
+def test_one_string_is_no_sequence_of_overrides():
+    with pytest.raises(TypeError, match="overrides is the string 'seed=2'; expected a sequence of strings"):
+        resolve_settings({}, "seed=2")
+
+
 def test_many_errors_are_counted():
     with pytest.raises(SettingsError, match=r"; and \d+ more$"):
         resolved(f"model.layers=[{', '.join(['{attention: superposition}'] * 200)}]")

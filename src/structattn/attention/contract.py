@@ -191,7 +191,8 @@ def check_states(layer: Any, x: Tensor, *memories: Tensor) -> None:
         first, _ = layer.step(x[:, 1], state)
         layer.step(x[:, 2], state)
         require_equal("a second step from the same state", layer.step(x[:, 1], state)[0], "the first", first)
-        _require_own_storage(layer, state, x)
+        for before in (_initial_state(layer, x, memories, ends), state):
+            _require_own_storage(layer, before, x)
         one, two = state, state.select(chosen)
         for t in range(1, x.shape[1]):
             y, one = layer.step(x[:, t], one)
@@ -213,7 +214,8 @@ def _require_own_storage(layer: Any, state: Any, x: Tensor) -> None:
     for what, tensor in (("input", written), ("output", output)):
         tensor.fill_(float("nan"))
         found, _ = layer.step(x[:, 2], after)
-        require_equal(f"a step after the last one's {what} was overwritten", found, "that before", expected)
+        case = f"a step after the {what} of the last one was overwritten"
+        require_equal(case, found, "that before (a state must clone what it keeps of them)", expected)
 
 
 def _rows(tensors: Sequence[Tensor | None], rows: Tensor) -> list[Tensor | None]:

@@ -18,7 +18,7 @@ from structattn.operators import (
     nondeterministic_stack_step,
     nondeterministic_stack_weights,
 )
-from structattn.operators.common.checks import mask_padding
+from structattn.operators.common.checks import mask_padding, require_positive
 from structattn.operators.common.implementation import Implementation
 from structattn.operators.nondeterministic_stack.arguments import checked_window, split_logits
 from structattn.operators.nondeterministic_stack.contents import (
@@ -64,6 +64,9 @@ class NondeterministicStackAttention(nn.Module):
         super().__init__()
         if pushed_activation not in ("sigmoid", "exp"):
             raise ValueError(f"pushed_activation={pushed_activation!r}; expected 'sigmoid' or 'exp'")
+        require_positive(
+            num_states=num_states, stack_alphabet_size=stack_alphabet_size, stack_embedding_size=stack_embedding_size
+        )
         self.d_model = d_model
         self.num_states, self.stack_alphabet_size = num_states, stack_alphabet_size
         self.pushed_activation: Literal["sigmoid", "exp"] = pushed_activation

@@ -60,6 +60,11 @@ class Explanation:
     layer: int = 0
     contents: Callable[[int], StackContents] | None = None
 
+    def __repr__(self) -> str:
+        tensors = {"weights": self.weights, **self.details}
+        shapes = ", ".join(f"{name} {tuple(tensor.shape)}" for name, tensor in tensors.items())
+        return f"Explanation({self.mechanism!r}, {self.sublayer} of layer {self.layer}: {shapes})"
+
 
 @runtime_checkable
 class AttentionState(Protocol):

@@ -26,6 +26,9 @@ class SelfAttention(nn.Module):
         layer: causal or bidirectional, of one stream. ``layer.causal`` is taken for true, and ``layer.num_heads`` for
             1, where there are none.
         batch_first: whether tensors are (B, T, d); False: (T, B, d), torch's default.
+
+    Raises:
+        TypeError: ``layer`` is none.
     """
 
     in_proj_weight = in_proj_bias = None  # torch's blocks then call forward
@@ -33,6 +36,8 @@ class SelfAttention(nn.Module):
 
     def __init__(self, layer: AttentionLayer, *, batch_first: bool = True) -> None:
         super().__init__()
+        if not callable(getattr(layer, "initial_state", None)):
+            raise TypeError(f"layer is {layer!r:.60}; expected a layer of structattn.attention or of a plugin")
         self.layer, self.batch_first = layer, batch_first
         self.embed_dim: int | None = getattr(layer, "d_model", None)
         self.num_heads: int = getattr(layer, "num_heads", 1)
@@ -129,7 +134,7 @@ class SelfAttention(nn.Module):
         expected = torch.ones_like(hidden).triu(1) if causal else torch.zeros_like(hidden)
         meaning = "all later positions and no others" if causal else "nothing: it has causal=False"
         checked_false(
-            hidden != expected, f"attn_mask: the {name} cannot see less; expected a mask that hides {meaning}"
+            hidden != expected, f"attn_mask hides other positions than the {name}; expected one that hides {meaning}"
         )
 
 

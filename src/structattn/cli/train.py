@@ -70,7 +70,7 @@ def train(
     _, changes = split_overrides(settings or ())
     files = [word for word in settings or () if word not in changes]  # as written: ./text is not the recipe text
     if len(files) > 1:
-        raise UsageError(f"{files[1]}: a second file; expected settings as path.to.field=value")
+        raise UsageError(f"{files[1]}: a second file, or a setting without a value; expected path.to.field=value")
     file = files[0] if files else None
     if file is None and not resume:
         raise UsageError("SETTINGS, a recipe or file, is missing; only --resume takes the settings from the run folder")

@@ -78,6 +78,11 @@ class TrainedRun:
     digests: tuple[str, ...] = ()
     precision: Precision = "float32"
 
+    def __repr__(self) -> str:
+        count = sum(parameter.numel() for parameter in self.model.parameters())
+        kind, task = self.settings.model.kind, self.settings.task
+        return f"TrainedRun({str(self.run_dir)!r}: {kind} of {count:,} parameters, {task}, update {self.update})"
+
     def __reduce__(self) -> tuple[Any, ...]:
         if not self.digests:
             raise UsageError(

@@ -21,6 +21,7 @@ from structattn.report.page import (
 )
 from structattn.report.runs import Run, units_of
 from structattn.report.style import LineStyle
+from structattn.settings.run import LIMITS
 from structattn.settings.training import TrainingSettings
 
 Score = Mapping[str, Any]
@@ -228,9 +229,10 @@ def ended_in_warmup(training: TrainingSettings, update: int) -> str | None:
     steps = getattr(training.schedule, "warmup_steps", 0)
     if update >= steps:
         return None
+    limits = [f"training.{name}" for name in LIMITS if getattr(training, name) is not None]
     return (
         f"training ended after {update} of {steps} warm-up updates, before the learning rate had reached its maximum; "
-        "for little data set fewer (training.schedule.warmup_steps) or train for longer (training.max_epochs)"
+        f"for little data set fewer (training.schedule.warmup_steps) or train for longer ({', '.join(limits)})"
     )
 
 

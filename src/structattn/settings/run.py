@@ -291,7 +291,10 @@ def resolve_settings(tree: dict[str, Any], overrides: Sequence[str] = (), source
 
     Raises:
         SettingsError: a key is unknown or a value invalid; the message has the dotted path.
+        TypeError: ``overrides`` is one string.
     """
+    if isinstance(overrides, str):
+        raise TypeError(f"overrides is the string {overrides!r}; expected a sequence of strings")
     given = copy.deepcopy(tree) if overrides else tree
     for assignment in overrides:
         assign(tree, assignment)

@@ -209,12 +209,24 @@ def full_memory_lengths(
     return torch.full_like(lengths, memory.shape[-2])
 
 
+def require_positive(**sizes: int) -> None:
+    """Check sizes of a layer.
+
+    Raises:
+        ValueError: one is less than 1.
+    """
+    for name, size in sizes.items():
+        if size < 1:
+            raise ValueError(f"{name}={size}; expected at least 1")
+
+
 def head_size(size: int, num_heads: int, name: str = "d_model") -> int:
     """Return the size of one of H heads.
 
     Raises:
-        ValueError: H does not divide the size, called ``name``.
+        ValueError: H does not divide the size, called ``name``, or the size is 0.
     """
+    require_positive(**{name: size})
     if num_heads < 1 or size % num_heads:
         raise ValueError(f"{num_heads} heads do not divide {name}={size}")
     return size // num_heads
