@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from structattn.cli.comparable_runs import differing_settings, in_words, require_same_data
 from structattn.cli.output import literal, numbers_table, print_line, print_table
 from structattn.metrics.seeds import DifferenceOverSeeds, difference_over_seeds
 from structattn.metrics.statistics import SampleStatistics, sample_statistics
@@ -14,6 +15,7 @@ from structattn.report.runs import Run, read_run
 from structattn.report.tables import Column
 from structattn.settings.sweep import read_sweep
 from structattn.support.errors import UsageError
+from structattn.support.grouping import grouped
 from structattn.sweeps.results import is_sweep, read_sweep_results
 from structattn.sweeps.worker import SweepFolder
 
@@ -61,7 +63,7 @@ def compare_groups(paths: Sequence[Path], by: str | None, base: str | None, spli
 
     Raises:
         UsageError: there is no such axis, field or group, fewer than two groups, or two runs of a group that only have
-            the same seed; or runs were not evaluated on the split.
+            the same seed; or runs are of different data, or were not evaluated on the split.
     """
     sweeps = [path for path in paths if is_sweep(path)]
     if sweeps and len(paths) > 1:
@@ -93,6 +95,10 @@ def compare_groups(paths: Sequence[Path], by: str | None, base: str | None, spli
     return score, compared
 
 
+def _warn(text: str) -> None:
+    print_line(f"warning: {text}", error=True)
+
+
 def _of_sweep(folder: Path, by: str | None, split: str) -> Iterator[_Trained]:
     sweep = read_sweep(SweepFolder(folder).settings)
     if by is not None and by not in sweep.grid:
@@ -109,6 +115,11 @@ def _of_sweep(folder: Path, by: str | None, split: str) -> Iterator[_Trained]:
 def _of_runs(paths: Sequence[Path], by: str, split: str) -> Iterator[_Trained]:
     runs = [read_run(path) for path in paths]
     names = _names([_chosen(run, by) for run in runs], runs, by)
+    if by != "data":
+        require_same_data(runs)
+    groups = grouped(zip(runs, names, strict=True), lambda named: named[1]).values()
+    if differing := differing_settings([[run for run, _ in group] for group in groups], by):
+        _warn(f"runs of one group differ in {in_words(differing)}; means and intervals are over these, too")
     for run, name in zip(runs, names, strict=True):
         yield _Trained(str(run.folder), name, (str(run.settings["seed"]),), run.scores.get(split))
 
