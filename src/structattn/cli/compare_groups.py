@@ -1,7 +1,7 @@
 """Compare groups of runs over seeds: the cells of a sweep, or run folders by their settings."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,12 @@ from structattn.report.page import MISSING, flattened, nats, percent, points
 from structattn.report.runs import Run, read_run
 from structattn.report.tables import Column
 from structattn.settings.sweep import read_sweep
-from structattn.support.errors import UsageError
+from structattn.support.errors import StructattnError, UsageError
 from structattn.support.grouping import grouped
-from structattn.sweeps.results import is_sweep, read_sweep_results
+from structattn.sweeps.plan import Plan
+from structattn.sweeps.results import is_sweep
+from structattn.sweeps.sweep import read_results
+from structattn.sweeps.trials import Cell, cells_of
 from structattn.sweeps.worker import SweepFolder
 
 _SCORES = (  # the first that all runs have is compared
@@ -58,17 +61,19 @@ def compare_groups(paths: Sequence[Path], by: str | None, base: str | None, spli
     Args:
         paths: the folder of a sweep, or run folders.
         by: an axis of the sweep, None for its cells; or a field of the settings of runs, such as ``model``.
-        base: the group that others are compared with; None: the first.
+        base: the group that others are compared with; None: that of the first cell, or of the first run.
         split: of the scores, which are those that evaluation wrote.
 
     Raises:
         UsageError: there is no such axis, field or group, fewer than two groups, or two runs of a group that only have
-            the same seed; or runs are of different data, or were not evaluated on the split.
+            the same seed; or runs are of different data, or were not evaluated on the split; or no base is given, and
+            the first cell of the sweep has no results.
+        StructattnError: no trial of the sweep has ended.
     """
     sweeps = [path for path in paths if is_sweep(path)]
     if sweeps and len(paths) > 1:
         raise UsageError(f"{sweeps[0]} is a sweep; expected it alone, or run folders")
-    trained = list(_of_sweep(sweeps[0], by, split) if sweeps else _of_runs(paths, by or "model", split))
+    trained, first = _of_sweep(sweeps[0], by, split) if sweeps else _of_runs(paths, by or "model", split)
     missing = [each.name for each in trained if each.scores is None]
     if missing:
         raise UsageError(
@@ -82,16 +87,20 @@ def compare_groups(paths: Sequence[Path], by: str | None, base: str | None, spli
     if len(groups) < 2 or (base is not None and base not in groups):
         expected = "at least two groups" if base is None else f"one group named {base!r}, and others"
         raise UsageError(f"the runs are of {', '.join(map(repr, groups))}; expected {expected}")
+    if base is None and first not in groups:
+        names = ", ".join(map(repr, groups))
+        raise UsageError(f"no trial of the first group, {first!r}, has ended; expected --base with one of {names}")
     for each in trained:
         of_group = groups[each.group]
         if each.key in of_group:
             raise UsageError(f"{each.name}: a second run of {each.group} with seed {each.key[-1]}; expected one a seed")
         of_group[each.key] = score.of(each.scores or {}) or 0.0
-    base = base or next(iter(groups))
-    first = groups.pop(base)
-    compared = [Group(base, sample_statistics([*first.values()]), None)]
+    base = first if base is None else base
+    scores_of_base = groups.pop(base)
+    compared = [Group(base, sample_statistics([*scores_of_base.values()]), None)]
     for name, scores in groups.items():
-        compared.append(Group(name, sample_statistics([*scores.values()]), difference_over_seeds(first, scores)))
+        difference = difference_over_seeds(scores_of_base, scores)
+        compared.append(Group(name, sample_statistics([*scores.values()]), difference))
     return score, compared
 
 
@@ -99,20 +108,33 @@ def _warn(text: str) -> None:
     print_line(f"warning: {text}", error=True)
 
 
-def _of_sweep(folder: Path, by: str | None, split: str) -> Iterator[_Trained]:
-    sweep = read_sweep(SweepFolder(folder).settings)
+def _of_sweep(path: Path, by: str | None, split: str) -> tuple[list[_Trained], str]:
+    """Return the trials of a sweep that have ended, in the order of the grid, and the group of its first cell."""
+    sweep, folder = read_sweep(SweepFolder(path).settings), SweepFolder(path.absolute())
     if by is not None and by not in sweep.grid:
         raise UsageError(f"--by {by}: the sweep has no such axis; expected one of {', '.join(sweep.grid)}")
-    ended = read_sweep_results(sweep, folder).ended
-    for cell in dict.fromkeys(tuple(result.trial.cell.items()) for result in ended):
-        rest = tuple(value for axis, value in cell if by not in (None, axis))
-        group = ", ".join(value for axis, value in cell if by in (None, axis))
-        for result in (each for each in ended if tuple(each.trial.cell.items()) == cell):
-            trial = result.trial
-            yield _Trained(trial.title, group, (*rest, str(trial.settings.seed)), result.outcome.scores.get(split))
+    cells = [cell for cell in cells_of(sweep) if sweep.restarts_of(cell)]
+    results = read_results(folder, Plan(sweep, folder).brackets())
+    ended = grouped(results, lambda result: tuple(result.trial.cell.values()))
+    if not ended:
+        raise StructattnError(
+            f"{path}: none of the {sum(map(sweep.restarts_of, cells))} trials of the sweep has ended in this folder; "
+            "compare reads run folders: results in a file alone are shown by structattn report --trial-results FILE"
+        )
+    trained = []
+    for cell in cells:
+        rest = tuple(value for axis, value in cell.items() if by not in (None, axis))
+        for result in ended.get(tuple(cell.values()), ()):
+            trial, scores = result.trial, result.outcome.scores.get(split)
+            trained.append(_Trained(trial.title, _group(cell, by), (*rest, str(trial.settings.seed)), scores))
+    return trained, _group(cells[0], by)
 
 
-def _of_runs(paths: Sequence[Path], by: str, split: str) -> Iterator[_Trained]:
+def _group(cell: Cell, by: str | None) -> str:
+    return ", ".join(value for axis, value in cell.items() if by in (None, axis))
+
+
+def _of_runs(paths: Sequence[Path], by: str, split: str) -> tuple[list[_Trained], str]:
     runs = [read_run(path) for path in paths]
     names = _names([_chosen(run, by) for run in runs], runs, by)
     if by != "data":
@@ -120,8 +142,11 @@ def _of_runs(paths: Sequence[Path], by: str, split: str) -> Iterator[_Trained]:
     groups = grouped(zip(runs, names, strict=True), lambda named: named[1]).values()
     if differing := differing_settings([[run for run, _ in group] for group in groups], by):
         _warn(f"runs of one group differ in {in_words(differing)}; means and intervals are over these, too")
-    for run, name in zip(runs, names, strict=True):
-        yield _Trained(str(run.folder), name, (str(run.settings["seed"]),), run.scores.get(split))
+    trained = [
+        _Trained(str(run.folder), name, (str(run.settings["seed"]),), run.scores.get(split))
+        for run, name in zip(runs, names, strict=True)
+    ]
+    return trained, names[0]
 
 
 def _chosen(run: Run, by: str) -> Any:
