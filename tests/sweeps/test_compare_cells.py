@@ -58,3 +58,9 @@ def test_cells_without_trials_have_no_base(sweep_of):
 def test_a_sweep_whose_results_are_in_a_file_is_refused_with_the_reason(sweep_of):
     with pytest.raises(StructattnError, match=r"none of the 8 trials .*report --trial-results FILE"):
         compare_groups([sweep_of({})], None, None, "test")
+
+
+def test_survivors_of_halving_are_not_compared(sweep_of):
+    folder = sweep_of({"w#w^R Tf #0": 2.0, "Dyck Tf #0": 3.0}, halving={"after": [1], "unit": "epochs"})
+    with pytest.raises(UsageError, match=r"mean of .* needs all trials, but `halving` stops some of them early"):
+        compare_groups([folder], None, None, "test")

@@ -13,7 +13,7 @@ from structattn.metrics.statistics import SampleStatistics, sample_statistics
 from structattn.report.page import MISSING, flattened, nats, percent, points
 from structattn.report.runs import Run, read_run
 from structattn.report.tables import Column
-from structattn.settings.sweep import read_sweep
+from structattn.settings.sweep import STOPPED_EARLY, read_sweep
 from structattn.support.errors import StructattnError, UsageError
 from structattn.support.grouping import grouped
 from structattn.sweeps.plan import Plan
@@ -67,7 +67,7 @@ def compare_groups(paths: Sequence[Path], by: str | None, base: str | None, spli
     Raises:
         UsageError: there is no such axis, field or group, fewer than two groups, or two runs of a group that only have
             the same seed; or runs are of different data, or were not evaluated on the split; or no base is given, and
-            the first cell of the sweep has no results.
+            the first cell of the sweep has no results; or the sweep has `halving`.
         StructattnError: no trial of the sweep has ended.
     """
     sweeps = [path for path in paths if is_sweep(path)]
@@ -113,6 +113,8 @@ def _of_sweep(path: Path, by: str | None, split: str) -> tuple[list[_Trained], s
     sweep, folder = read_sweep(SweepFolder(path).settings), SweepFolder(path.absolute())
     if by is not None and by not in sweep.grid:
         raise UsageError(f"--by {by}: the sweep has no such axis; expected one of {', '.join(sweep.grid)}")
+    if sweep.halving is not None:
+        raise UsageError(f"{path}: mean of the scores on {split} needs all trials, but {STOPPED_EARLY}")
     cells = [cell for cell in cells_of(sweep) if sweep.restarts_of(cell)]
     results = read_results(folder, Plan(sweep, folder).brackets())
     ended = grouped(results, lambda result: tuple(result.trial.cell.values()))

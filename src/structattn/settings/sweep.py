@@ -90,6 +90,9 @@ Sampler = Annotated[RandomSampler | TpeSampler, OneOf("kind", "random", of_kind)
 MAX_TRIALS = 100_000
 """The maximum number of trials of a sweep."""
 
+STOPPED_EARLY = "`halving` stops some of them early"
+"""Why a statistic of all trials is refused."""
+
 Changes = dict[str, Any]
 
 _Split = Literal["train", "valid", "test", "gen"]
@@ -219,7 +222,7 @@ class SweepSettings(Settings):
                     raise ValueError(f"unknown score {each.score}; the scores of a split are {', '.join(SCORES)}")
             reason = None
             if self.halving is not None:
-                reason = "`halving` stops some of them early"
+                reason = STOPPED_EARLY
             elif each.split in self.evaluate and each.split in self.splits_of_selected:
                 reason = "`evaluate` scores selected trials only"
             if each.statistic != "selected" and reason:
