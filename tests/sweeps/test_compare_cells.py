@@ -2,7 +2,9 @@
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
+from structattn.cli.app import app
 from structattn.cli.compare_groups import compare_groups
 from structattn.settings.sweep import SweepSettings
 from structattn.support.errors import StructattnError, UsageError
@@ -58,6 +60,53 @@ def test_cells_without_trials_have_no_base(sweep_of):
 def test_a_sweep_whose_results_are_in_a_file_is_refused_with_the_reason(sweep_of):
     with pytest.raises(StructattnError, match=r"none of the 8 trials .*report --trial-results FILE"):
         compare_groups([sweep_of({})], None, None, "test")
+
+
+def scored(tf, sup):
+    """Return scores of both models: language and trial -> score, for the titles of trials."""
+    named = (("Tf", tf), ("Tf+Sup", sup))
+    return {f"{language} {model} #{trial}": score for model, of in named for (language, trial), score in of.items()}
+
+
+def test_models_are_compared_within_languages(sweep_of):
+    """With one trial a cell, too: it has its pair in the other cell of its language."""
+    folder = sweep_of(scored({("w#w^R", 0): 1.0, ("Dyck", 0): 5.0}, {("w#w^R", 0): 1.2, ("Dyck", 0): 5.4}), restarts=1)
+    _, (base, other) = compare_groups([folder], "model", None, "test")
+    assert (base.cells, other.cells, other.difference.pairs) == (2, 2, 2)
+    assert other.difference.mean == pytest.approx(0.3)
+    shown = CliRunner().invoke(app, ["compare", str(folder), "--by", "model"])
+    words = " ".join(shown.output.split())
+    assert "of the mean over cells and seeds (Student's t), of differences in pairs of the same cell and seed" in words
+    _, cells = compare_groups([folder], None, None, "test")
+    assert {each.cells for each in cells} == {1}
+
+
+def test_languages_that_only_one_model_has_are_left_out_of_the_difference(sweep_of):
+    folder = sweep_of(scored({("w#w^R", 0): 1.0, ("w#w^R", 1): 1.1, ("Dyck", 0): 5.0}, {("w#w^R", 0): 2.0}))
+    _, (base, other) = compare_groups([folder], "model", None, "test")
+    assert (base.scores.count, other.difference.pairs, other.difference.interval) == (3, 0, None)
+    assert other.difference.mean == pytest.approx(2.0 - 1.05)
+
+
+def test_different_languages_have_no_difference(sweep_of):
+    folder = sweep_of(scored({("w#w^R", 0): 1.0, ("w#w^R", 1): 1.1}, {("Dyck", 0): 2.0, ("Dyck", 1): 2.0}))
+    assert compare_groups([folder], "model", None, "test")[1][1].difference is None
+    shown = CliRunner().invoke(app, ["compare", str(folder), "--by", "model"])
+    assert shown.exit_code == 0, shown.output
+
+
+def test_without_pairs_the_interval_is_not_over_languages(sweep_of):
+    scores = scored({("w#w^R", 0): 1.0, ("Dyck", 0): 5.0}, {("w#w^R", 1): 1.5, ("Dyck", 1): 5.1})
+    _, (_, other) = compare_groups([sweep_of(scores)], "model", None, "test")
+    assert (other.difference.pairs, other.difference.interval) == (0, None)
+    assert other.difference.mean == pytest.approx(0.3)
+
+
+def test_one_language_without_pairs_is_compared_by_welch(sweep_of):
+    scores = scored({("Dyck", 0): 1.0, ("Dyck", 1): 1.2}, {("Dyck", 2): 2.0, ("Dyck", 3): 2.2, ("w#w^R", 0): 9.0})
+    _, (_, other) = compare_groups([sweep_of(scores, restarts=4)], "model", None, "test")
+    assert (other.difference.pairs, other.difference.mean) == (0, pytest.approx(1.0))
+    assert other.difference.interval > 0
 
 
 def test_survivors_of_halving_are_not_compared(sweep_of):

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from structattn.cli.comparable_runs import differing_settings, in_words, require_same_data
@@ -32,12 +33,17 @@ _SCORES = (  # the first that all runs have is compared
 
 @dataclass(frozen=True)
 class _Trained:
-    """A run: its group, what else tells it from others of the group (as the seed), and its scores on the split."""
+    """A run: its group, its values of the other axes of a sweep, its seed, and its scores on the split."""
 
     name: str
     group: str
-    key: tuple[str, ...]
+    cell: tuple[str, ...]
+    seed: int
     scores: Mapping[str, Any] | None
+
+
+_Scores = dict[tuple[str, ...], dict[int, float]]
+"""Values of the other axes -> seed -> score."""
 
 
 @dataclass(frozen=True)
@@ -47,12 +53,14 @@ class Group:
     Args:
         name: of the group.
         scores: statistics of their scores.
-        difference: from the base; None for the base.
+        difference: from the base; None for the base, and for a group that shares no values of other axes with it.
+        cells: the number of combinations of values of other axes that its runs are of; 1 without other axes.
     """
 
     name: str
     scores: SampleStatistics
     difference: DifferenceOverSeeds | None
+    cells: int = 1
 
 
 def compare_groups(paths: Sequence[Path], by: str | None, base: str | None, split: str) -> tuple[Column, list[Group]]:
@@ -74,6 +82,17 @@ def compare_groups(paths: Sequence[Path], by: str | None, base: str | None, spli
     if sweeps and len(paths) > 1:
         raise UsageError(f"{sweeps[0]} is a sweep; expected it alone, or run folders")
     trained, first = _of_sweep(sweeps[0], by, split) if sweeps else _of_runs(paths, by or "model", split)
+    score = _common_score(trained, split)
+    base = _base(list(dict.fromkeys(each.group for each in trained)), base, first)
+    groups = _scores_of_groups(trained, score)
+    scores_of_base = groups.pop(base)
+    compared = [Group(base, _statistics(scores_of_base), None, len(scores_of_base))]
+    for name, scores in groups.items():
+        compared.append(Group(name, _statistics(scores), _difference(scores_of_base, scores), len(scores)))
+    return score, compared
+
+
+def _common_score(trained: Sequence[_Trained], split: str) -> Column:
     missing = [each.name for each in trained if each.scores is None]
     if missing:
         raise UsageError(
@@ -83,25 +102,48 @@ def compare_groups(paths: Sequence[Path], by: str | None, base: str | None, spli
     score = next((each for each in _SCORES if all(each.of(run.scores or {}) is not None for run in trained)), None)
     if score is None:
         raise UsageError(f"{trained[0].name}: has no score that all of these runs have on {split}")
-    groups: dict[str, dict[tuple[str, ...], float]] = {each.group: {} for each in trained}
+    return score
+
+
+def _base(groups: Sequence[str], base: str | None, first: str) -> str:
+    names = ", ".join(map(repr, groups))
     if len(groups) < 2 or (base is not None and base not in groups):
         expected = "at least two groups" if base is None else f"one group named {base!r}, and others"
-        raise UsageError(f"the runs are of {', '.join(map(repr, groups))}; expected {expected}")
+        raise UsageError(f"the runs are of {names}; expected {expected}")
     if base is None and first not in groups:
-        names = ", ".join(map(repr, groups))
         raise UsageError(f"no trial of the first group, {first!r}, has ended; expected --base with one of {names}")
+    return first if base is None else base
+
+
+def _scores_of_groups(trained: Sequence[_Trained], score: Column) -> dict[str, _Scores]:
+    groups: dict[str, _Scores] = {}
     for each in trained:
-        of_group = groups[each.group]
-        if each.key in of_group:
-            raise UsageError(f"{each.name}: a second run of {each.group} with seed {each.key[-1]}; expected one a seed")
-        of_group[each.key] = score.of(each.scores or {}) or 0.0
-    base = first if base is None else base
-    scores_of_base = groups.pop(base)
-    compared = [Group(base, sample_statistics([*scores_of_base.values()]), None)]
-    for name, scores in groups.items():
-        difference = difference_over_seeds(scores_of_base, scores)
-        compared.append(Group(name, sample_statistics([*scores.values()]), difference))
-    return score, compared
+        of_cell = groups.setdefault(each.group, {}).setdefault(each.cell, {})
+        if each.seed in of_cell:
+            raise UsageError(f"{each.name}: a second run of {each.group} with seed {each.seed}; expected one a seed")
+        of_cell[each.seed] = score.of(each.scores or {}) or 0.0
+    return groups
+
+
+def _statistics(scores: _Scores) -> SampleStatistics:
+    return sample_statistics([score for of_cell in scores.values() for score in of_cell.values()])
+
+
+def _difference(base: _Scores, other: _Scores) -> DifferenceOverSeeds | None:
+    """Compare the runs of two groups within each cell that both have; None if they share no cell."""
+    cells = [cell for cell in base if cell in other]
+    if not cells:
+        return None
+    if len(cells) == 1:
+        return difference_over_seeds(base[cells[0]], other[cells[0]])
+    first, second = (
+        {(cell, seed): scores[cell][seed] for cell in cells for seed in scores[cell]} for scores in (base, other)
+    )
+    if len(first.keys() & second.keys()) > 1:
+        return difference_over_seeds(first, second)
+    # Welch's interval would take the spread over cells for that over seeds.
+    within = [difference_over_seeds(base[cell], other[cell]).mean for cell in cells]
+    return DifferenceOverSeeds(fmean(within), None, 0)
 
 
 def _warn(text: str) -> None:
@@ -128,7 +170,7 @@ def _of_sweep(path: Path, by: str | None, split: str) -> tuple[list[_Trained], s
         rest = tuple(value for axis, value in cell.items() if by not in (None, axis))
         for result in ended.get(tuple(cell.values()), ()):
             trial, scores = result.trial, result.outcome.scores.get(split)
-            trained.append(_Trained(trial.title, _group(cell, by), (*rest, str(trial.settings.seed)), scores))
+            trained.append(_Trained(trial.title, _group(cell, by), rest, trial.settings.seed, scores))
     return trained, _group(cells[0], by)
 
 
@@ -145,7 +187,7 @@ def _of_runs(paths: Sequence[Path], by: str, split: str) -> tuple[list[_Trained]
     if differing := differing_settings([[run for run, _ in group] for group in groups], by):
         _warn(f"runs of one group differ in {in_words(differing)}; means and intervals are over these, too")
     trained = [
-        _Trained(str(run.folder), name, (str(run.settings["seed"]),), run.scores.get(split))
+        _Trained(str(run.folder), name, (), run.settings["seed"], run.scores.get(split))
         for run, name in zip(runs, names, strict=True)
     ]
     return trained, names[0]
@@ -176,8 +218,9 @@ def _names(values: Sequence[Any], runs: Sequence[Run], by: str) -> list[str]:
 
 def print_groups(score: Column, split: str, groups: Sequence[Group]) -> None:
     """Print one row for each group."""
-    where = f"{score.heading}, on {split}; ±95 %: half the interval of the mean over seeds (Student's t)"
-    caption = f"{where}, of differences in pairs of the same seed where there are pairs"
+    over, same = ("seeds", "seed") if all(each.cells == 1 for each in groups) else ("cells and seeds", "cell and seed")
+    where = f"{score.heading}, on {split}; ±95 %: half the interval of the mean over {over} (Student's t)"
+    caption = f"{where}, of differences in pairs of the same {same} where there are pairs"
     headings = ["runs", "mean", "±95 %", f"minus {groups[0].name}", "±95 %", "pairs"]
     table = numbers_table(["group"], headings, caption)
     for each in groups:
