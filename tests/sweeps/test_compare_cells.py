@@ -109,6 +109,22 @@ def test_one_language_without_pairs_is_compared_by_welch(sweep_of):
     assert other.difference.interval > 0
 
 
+def test_trials_without_scores_are_counted(sweep_of, capsys):
+    """Of all cells, those without any included."""
+    folder = sweep_of({"w#w^R Tf #0": 1.0, "w#w^R Tf #1": 2.0, "w#w^R Tf+Sup #0": 3.0, "Dyck Tf #1": 3.0})
+    compare_groups([folder], "model", None, "test")
+    assert capsys.readouterr().err.startswith(
+        "warning: 4 of 8 trials have no score and are left out, since they failed, diverged or have not ended in this "
+        "folder: 1 of Tf, 3 of Tf+Sup\n"
+    )
+
+
+def test_nothing_is_said_of_a_complete_sweep(sweep_of, capsys):
+    every = {(language, trial): 1.0 for language in ("w#w^R", "Dyck") for trial in (0, 1)}
+    compare_groups([sweep_of(scored(every, every))], "model", None, "test")
+    assert not capsys.readouterr().err
+
+
 def test_survivors_of_halving_are_not_compared(sweep_of):
     folder = sweep_of({"w#w^R Tf #0": 2.0, "Dyck Tf #0": 3.0}, halving={"after": [1], "unit": "epochs"})
     with pytest.raises(UsageError, match=r"mean of .* needs all trials, but `halving` stops some of them early"):

@@ -93,7 +93,7 @@ def differing_settings(groups: Iterable[Sequence[Run]], by: str) -> list[str]:
     return [name for name in fields if name not in free and not name.startswith(f"{by}.")]
 
 
-def in_words(fields: Sequence[str]) -> str:
-    """Return the names of fields, the first of many."""
-    more = len(fields) - _SHOWN
-    return ", ".join(fields[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+def in_words(names: Sequence[str]) -> str:
+    """Return names, the first of many."""
+    more = len(names) - _SHOWN
+    return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")

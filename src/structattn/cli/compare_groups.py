@@ -1,6 +1,7 @@
 """Compare groups of runs over seeds: the cells of a sweep, or run folders by their settings."""
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +15,10 @@ from structattn.metrics.statistics import SampleStatistics, sample_statistics
 from structattn.report.page import MISSING, flattened, nats, percent, points
 from structattn.report.runs import Run, read_run
 from structattn.report.tables import Column
-from structattn.settings.sweep import STOPPED_EARLY, read_sweep
+from structattn.settings.sweep import STOPPED_EARLY, SweepSettings, read_sweep
 from structattn.support.errors import StructattnError, UsageError
 from structattn.support.grouping import grouped
+from structattn.sweeps.outcome import TrialResult
 from structattn.sweeps.plan import Plan
 from structattn.sweeps.results import is_sweep
 from structattn.sweeps.sweep import read_results
@@ -165,6 +167,7 @@ def _of_sweep(path: Path, by: str | None, split: str) -> tuple[list[_Trained], s
             f"{path}: none of the {sum(map(sweep.restarts_of, cells))} trials of the sweep has ended in this folder; "
             "compare reads run folders: results in a file alone are shown by structattn report --trial-results FILE"
         )
+    _warn_of_missing(sweep, cells, ended, by)
     trained = []
     for cell in cells:
         rest = tuple(value for axis, value in cell.items() if by not in (None, axis))
@@ -172,6 +175,19 @@ def _of_sweep(path: Path, by: str | None, split: str) -> tuple[list[_Trained], s
             trial, scores = result.trial, result.outcome.scores.get(split)
             trained.append(_Trained(trial.title, _group(cell, by), rest, trial.settings.seed, scores))
     return trained, _group(cells[0], by)
+
+
+def _warn_of_missing(
+    sweep: SweepSettings, cells: Sequence[Cell], ended: Mapping[tuple[str, ...], Sequence[TrialResult]], by: str | None
+) -> None:
+    missing: Counter[str] = Counter()
+    for cell in cells:
+        missing[_group(cell, by)] += sweep.restarts_of(cell) - len(ended.get(tuple(cell.values()), ()))
+    if count := missing.total():
+        of_groups = in_words([f"{number} of {group}" for group, number in missing.items() if number])
+        trials = sum(map(sweep.restarts_of, cells))
+        reason = "they failed, diverged or have not ended in this folder"
+        _warn(f"{count} of {trials} trials have no score and are left out, since {reason}: {of_groups}")
 
 
 def _group(cell: Cell, by: str | None) -> str:
