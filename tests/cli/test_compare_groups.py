@@ -110,6 +110,20 @@ def test_two_runs_with_one_seed_are_refused(folders, write_scored):
         compare_groups([*folders, write_scored("again", "16", 1, 0.2)], "model", None, "test")
 
 
+def test_fewer_pairs_than_runs_are_reported(write_scored, capsys):
+    seeds = {"16": (1, 2, 3, 4), "28": (3, 4, 5)}
+    folders = [write_scored(f"{width}-{seed}", width, seed, 0.1 * seed) for width in seeds for seed in seeds[width]]
+    _, (_, other) = compare_groups(folders, "model", None, "test")
+    assert other.difference.pairs == 2
+    warning = "the difference of d 28 and d 16 is of 2 pairs alone, and leaves other runs out"
+    assert capsys.readouterr().err == f"warning: {warning}\n"
+
+
+def test_pairs_of_all_runs_of_the_smaller_group_are_not_reported(folders, write_scored, capsys):
+    compare_groups([*folders, write_scored("16-4", "16", 4, 0.1)], "model", None, "test")
+    assert not capsys.readouterr().err
+
+
 def test_runs_of_different_data_are_refused(write_on_data):
     languages = ("marked-reversal", "dyck", "marked-reversal", "marked-reversal")
     named = zip(("p1", "p2", "q1", "q2"), ("16", "16", "28", "28"), (1, 2, 1, 2), languages, strict=True)

@@ -88,18 +88,20 @@ def test_languages_that_only_one_model_has_are_left_out_of_the_difference(sweep_
     assert other.difference.mean == pytest.approx(2.0 - 1.05)
 
 
-def test_different_languages_have_no_difference(sweep_of):
+def test_different_languages_have_no_difference(sweep_of, capsys):
     folder = sweep_of(scored({("w#w^R", 0): 1.0, ("w#w^R", 1): 1.1}, {("Dyck", 0): 2.0, ("Dyck", 1): 2.0}))
     assert compare_groups([folder], "model", None, "test")[1][1].difference is None
+    assert "Tf+Sup and Tf have no values of the other axes in common" in capsys.readouterr().err
     shown = CliRunner().invoke(app, ["compare", str(folder), "--by", "model"])
     assert shown.exit_code == 0, shown.output
 
 
-def test_without_pairs_the_interval_is_not_over_languages(sweep_of):
+def test_without_pairs_the_interval_is_not_over_languages(sweep_of, capsys):
     scores = scored({("w#w^R", 0): 1.0, ("Dyck", 0): 5.0}, {("w#w^R", 1): 1.5, ("Dyck", 1): 5.1})
     _, (_, other) = compare_groups([sweep_of(scores)], "model", None, "test")
     assert (other.difference.pairs, other.difference.interval) == (0, None)
     assert other.difference.mean == pytest.approx(0.3)
+    assert "the difference of Tf+Sup and Tf has no interval" in capsys.readouterr().err
 
 
 def test_one_language_without_pairs_is_compared_by_welch(sweep_of):

@@ -91,7 +91,20 @@ def compare_groups(paths: Sequence[Path], by: str | None, base: str | None, spli
     compared = [Group(base, _statistics(scores_of_base), None, len(scores_of_base))]
     for name, scores in groups.items():
         compared.append(Group(name, _statistics(scores), _difference(scores_of_base, scores), len(scores)))
+        _warn_of_pairs(compared[0], compared[-1])
     return score, compared
+
+
+def _warn_of_pairs(base: Group, other: Group) -> None:
+    """Warn if a difference is of some of the runs, or has no interval although there are several runs of both."""
+    difference, fewer = other.difference, min(base.scores.count, other.scores.count)
+    names = f"{other.name} and {base.name}"
+    if difference is None:
+        _warn(f"{names} have no values of the other axes in common, so their difference is undecided")
+    elif 0 < difference.pairs < fewer:
+        _warn(f"the difference of {names} is of {difference.pairs} pairs alone, and leaves other runs out")
+    elif difference.interval is None and fewer > 1:
+        _warn(f"the difference of {names} has no interval, since too few runs are of the same cell and seed")
 
 
 def _common_score(trained: Sequence[_Trained], split: str) -> Column:
