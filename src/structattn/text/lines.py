@@ -52,7 +52,7 @@ class Normalization:
 MAX_CHARACTERS: Final = 1 << 20
 """The maximum length of a line that a model is given: its tokens take far more memory than the line."""
 _logger = logging.getLogger("structattn")
-_WRITTEN_UNKNOWN: Final = re.compile(rf"(?<![^ \t\n]){UNKNOWN_SYMBOL}(?![^ \t\n])")
+_WORD: Final = re.compile(r"[^ \t\n]+")
 
 
 class Encoder(Protocol):
@@ -101,6 +101,14 @@ class Reader(Protocol):
         """Its vocabulary."""
 
     @property
+    def normalization(self) -> Normalization | None:
+        """Applied to a line first; None for lines as they are."""
+
+    @property
+    def unknown_ids(self) -> tuple[int, ...]:
+        """The ids of ``<unk>`` and of the classes of unknown words."""
+
+    @property
     def reads_words(self) -> bool:
         """Whether its tokens are words, so that a word ``<unk>`` is one."""
 
@@ -108,13 +116,18 @@ class Reader(Protocol):
 def warn_of_unknown_tokens(
     reader: Reader, texts: Sequence[str], ids: Sequence[Sequence[int]], path: Path, first: int
 ) -> None:
-    """Log how many tokens of some texts are outside the vocabulary, if there are any beside words written ``<unk>``."""
-    if not reader.vocabulary.has_unknown:
-        return
-    written = [len(_WRITTEN_UNKNOWN.findall(text)) if reader.reads_words else 0 for text in texts]
-    counts = [list(each).count(UNK) - known for each, known in zip(ids, written, strict=True)]
+    """Log how many tokens of some texts are ``<unk>`` or a class, and not written so, if there are any."""
+    unknown_ids = set(reader.unknown_ids)
+    names = set(reader.vocabulary.symbols_of(unknown_ids)) if reader.reads_words else set[str]()
+
+    def num_unknown(text: str, ids: Sequence[int]) -> int:
+        normalized = text if reader.normalization is None else reader.normalization(text)
+        return sum(token in unknown_ids for token in ids) - sum(word in names for word in _WORD.findall(normalized))
+
+    counts = [num_unknown(*each) for each in zip(texts, ids, strict=True)] if unknown_ids else []
     if unknown := sum(counts):
         line = next(number for number, count in enumerate(counts, start=first) if count)
         total = sum(map(len, ids))
+        read_as = UNKNOWN_SYMBOL if unknown_ids == {UNK} else f"{UNKNOWN_SYMBOL} or classes of unknown words"
         message = "%s: %d of %d tokens are not in the vocabulary and are read as %s, the first in line %d"
-        _logger.warning(message, path, unknown, total, UNKNOWN_SYMBOL, line)
+        _logger.warning(message, path, unknown, total, read_as, line)

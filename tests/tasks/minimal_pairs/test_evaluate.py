@@ -40,6 +40,12 @@ def test_scores_are_those_of_the_model_token_by_token(tmp_path, mode, first, wit
     assert [scorer.has_unknown(line) for line in lines] == [True, False, True]
 
 
+def test_a_class_of_unknown_words_is_unknown(tmp_path):
+    scorer = SentenceScorer(run_on(tmp_path, unknown_classes=True), WrittenForm())
+    assert not scorer.run.prepared.vocabulary.has_unknown
+    assert [scorer.has_unknown(scorer.encode(text, Path("x"), 1)) for text in ("dog .", "cat .")] == [False, True]
+
+
 @pytest.fixture
 def scorer(tmp_path):
     """A scorer whose log-probability is minus the number of tokens."""

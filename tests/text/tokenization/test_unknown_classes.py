@@ -1,11 +1,14 @@
 """Classes of unknown words, and vocabularies with them."""
 
+from pathlib import Path
+
 import pytest
 
 from structattn.support.errors import UsageError
 from structattn.tasks.language_modeling.prepare import prepare_language_modeling
 from structattn.tasks.language_modeling.settings import TextSettings
 from structattn.text.folders.prepared import open_prepared
+from structattn.text.lines import warn_of_unknown_tokens
 from structattn.text.tokenization.vocabulary import is_unknown_class, unknown_class
 
 
@@ -61,3 +64,14 @@ def test_min_count_and_level(tmp_path):
     assert texts(prepared, "train") == ["a a a UNK-LC UNK-LC"]
     with pytest.raises(UsageError, match="apply to level word"):
         TextSettings("character", unknown_classes=True)
+
+
+@pytest.mark.parametrize("lowercase", [False, True])
+def test_words_that_become_classes_are_warned_of(tmp_path, caplog, lowercase):
+    """With lower case, the name of a class is an unknown word, too."""
+    tokenizer = prepare(tmp_path, "the the x-y\n", "the\n", lowercase=lowercase).tokenizer
+    texts = ["the the", "the a-b", "the UNK-LC-DASH"]
+    caplog.clear()
+    warn_of_unknown_tokens(tokenizer, texts, [tokenizer.encode(text) for text in texts], Path("x"), 1)
+    read_as = "are not in the vocabulary and are read as <unk> or classes of unknown words"
+    assert caplog.messages == [f"x: {1 + lowercase} of 6 tokens {read_as}, the first in line 2"]

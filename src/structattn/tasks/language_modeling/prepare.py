@@ -13,7 +13,6 @@ from structattn.support.errors import DataError
 from structattn.support.files import sha256_of_file
 from structattn.support.processes import WorkerPool, worker_pool
 from structattn.support.progress import Advance, progress
-from structattn.support.special_tokens import UNK
 from structattn.tasks.language_modeling.lines import (
     LINES_IN_BATCH,
     TRAIN,
@@ -182,7 +181,7 @@ def prepare_language_modeling(
         del words
         for survey in surveys.values():
             survey.counts.clear()  # they take the most memory
-        totals = {split: _Totals(_unknown_ids(tokenizer)) for split in files}
+        totals = {split: _Totals(tokenizer.unknown_ids) for split in files}
         with progress("Writing", sum(survey.lines for survey in surveys.values()), "lines") as advance:
             write_tokenized(
                 folder,
@@ -273,11 +272,6 @@ def _check_lengths(lines: EncodedLines, settings: TextSettings, path: Path, chun
     if len(long):
         reason = too_long(int(lines.lengths[long[0]]), settings.max_line_tokens)
         raise DataError(path, reason, [line.number for line in chunk.lines()][int(long[0])], 1)
-
-
-def _unknown_ids(tokenizer: TextTokenizer) -> tuple[int, ...]:
-    inner = tokenizer.tokenizer
-    return inner.unknown_ids if isinstance(inner, SymbolTokenizer) else (UNK,)
 
 
 def _tokenizer_description(settings: TextSettings, tokenizer: TextTokenizer) -> dict[str, Any]:

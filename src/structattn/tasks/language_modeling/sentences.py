@@ -12,7 +12,7 @@ from structattn.models import MaskedLanguageModel
 from structattn.settings.embeddings import max_positions
 from structattn.support.errors import DataError, UsageError
 from structattn.support.shapes import Float64
-from structattn.support.special_tokens import BOS, EOS, UNK
+from structattn.support.special_tokens import BOS, EOS
 from structattn.tasks.language_modeling.evaluate import line_token_losses
 from structattn.tasks.loaded import LoadedRun
 from structattn.text.tokenization.tokenizers import locate_errors
@@ -134,8 +134,8 @@ class SentenceScorer:
         return {"start": start, "eos_scored": not self.is_stream, **asdict(self.form)}
 
     def has_unknown(self, ids: Sequence[int]) -> bool:
-        """Return whether a token is ``<unk>``."""
-        return self.run.prepared.vocabulary.has_unknown and UNK in ids
+        """Return whether a token is ``<unk>`` or a class of unknown words."""
+        return not set(self.run.prepared.tokenizer.unknown_ids).isdisjoint(ids)
 
     def token_losses(
         self, lines: Iterable[tuple[int, ...]], what: str

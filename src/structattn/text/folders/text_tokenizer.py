@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final, SupportsInt
 
 from structattn.support.errors import DataError
-from structattn.support.special_tokens import FIRST_SYMBOL
+from structattn.support.special_tokens import FIRST_SYMBOL, UNK
 from structattn.text.folders.header import CHARACTERS_NAME, HEADER_NAME, VOCABULARY_NAME
 from structattn.text.lines import Normalization
 from structattn.text.tokenization.byte_pair_encoding import MARK
@@ -61,6 +61,13 @@ class TextTokenizer:
     def reads_words(self) -> bool:
         """Whether its tokens are words."""
         return isinstance(self.tokenizer, SymbolTokenizer) and self.tokenizer.level == "word"
+
+    @cached_property
+    def unknown_ids(self) -> tuple[int, ...]:
+        """The ids of ``<unk>`` and of the classes of unknown words."""
+        if isinstance(self.tokenizer, SymbolTokenizer):
+            return self.tokenizer.unknown_ids
+        return (UNK,) if self.vocabulary.has_unknown else ()
 
     @cached_property
     def digest(self) -> str:
