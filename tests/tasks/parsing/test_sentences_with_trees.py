@@ -6,11 +6,14 @@ import numpy as np
 import pytest
 
 from structattn.support.errors import DataError, UsageError
+from structattn.tasks.language_modeling.prepare import prepare_language_modeling
+from structattn.tasks.language_modeling.settings import TextSettings
 from structattn.tasks.language_modeling.trees import SentenceTrees
 from structattn.tasks.parsing.prepare import prepare_trees
 from structattn.tasks.parsing.trees import Leaf, Tree, binary_splits, bracketed, leaves_of
 from structattn.tasks.translation.tokenizer_training import TokenizerSettings
 from structattn.text.folders.prepared import open_prepared
+from structattn.text.folders.text_statistics import STATISTICS
 
 WORDS = TokenizerSettings("word", joint=False)
 
@@ -82,6 +85,25 @@ def test_words_that_are_rare_or_new_are_unknown(prepare, tmp_path):
     files = {"train": tmp_path / "a", "valid": tmp_path / "a"}
     prepare_trees(tmp_path / "out", files, tokenizer=TokenizerSettings("word", False, None, 2), layout="sentences")
     assert open_prepared(tmp_path / "out").vocabulary.symbols[3:] == ("<unk>", "ant")
+
+
+@pytest.mark.parametrize("tokenizer", [TokenizerSettings("word", False, None, 2), TokenizerSettings("bpe", False, 1)])
+def test_text_is_counted_as_that_without_trees(tmp_path, tokenizer):
+    """So that evaluation gives perplexity per word and bits per character, and the share of ``<unk>``."""
+    texts = {"train": "ant ant é bee bee\nzé\n", "valid": "cicada ant\n"}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+        lines = ["(S " + " ".join(f"(X {word})" for word in line.split()) + ")\n" for line in text.splitlines()]
+        (tmp_path / f"{name}.trees").write_text("".join(lines))
+    trees = {name: tmp_path / f"{name}.trees" for name in texts}
+    notices = prepare_trees(tmp_path / "trees", trees, tokenizer=tokenizer, layout="sentences")
+    size = {"vocabulary_size": tokenizer.size} if tokenizer.level == "bpe" else {"min_count": 2}
+    settings = TextSettings(tokenizer.level, **size)
+    expected = prepare_language_modeling(tmp_path / "text", *(tmp_path / name for name in texts), settings=settings)
+    assert notices == expected
+    assert len(notices) == 1
+    found, without = (open_prepared(tmp_path / name).header.extra for name in ("trees", "text"))
+    assert found == {name: without[name] for name in ("unknown_tokens", STATISTICS)}
 
 
 def test_errors(prepare, tmp_path):

@@ -182,6 +182,11 @@ def prepare_language_modeling(
         for survey in surveys.values():
             survey.counts.clear()  # they take the most memory
         totals = {split: _Totals(tokenizer.unknown_ids) for split in files}
+
+        def counted() -> tuple[dict[str, TextStatistics], dict[str, int]]:
+            statistics = {split: _statistics(survey, totals[split]) for split, survey in surveys.items()}
+            return statistics, {split: of_split.unknown for split, of_split in totals.items()}
+
         with progress("Writing", sum(survey.lines for survey in surveys.values()), "lines") as advance:
             write_tokenized(
                 folder,
@@ -197,10 +202,10 @@ def prepare_language_modeling(
                 },
                 extra=lambda: {
                     **({"hold_out": dict(hold_out)} if hold_out else {}),
-                    **_description(surveys, settings, totals),
+                    **_description(settings, *counted()),
                 },
             )
-    _report(settings, totals, notices)
+    report_unknown(settings, *counted(), notices)
     return notices.messages
 
 
@@ -281,14 +286,13 @@ def _tokenizer_description(settings: TextSettings, tokenizer: TextTokenizer) -> 
 
 
 def _description(
-    surveys: Mapping[str, _Survey], settings: TextSettings, totals: Mapping[str, _Totals]
+    settings: TextSettings, statistics: Mapping[str, TextStatistics], unknown: Mapping[str, int]
 ) -> dict[str, Any]:
     return {
         "skip_empty": settings.skip_empty,
         "max_line_tokens": settings.max_line_tokens if settings.mode == "sentences" else None,
-        "skipped_lines": {split: survey.skipped for split, survey in surveys.items()},
-        "unknown_tokens": {split: of_split.unknown for split, of_split in totals.items()},
-        STATISTICS: {split: asdict(_statistics(survey, totals[split])) for split, survey in surveys.items()},
+        "skipped_lines": {split: of_split.lines_skipped for split, of_split in statistics.items()},
+        **text_entries(statistics, unknown),
     }
 
 
@@ -299,13 +303,24 @@ def _statistics(survey: _Survey, totals: _Totals) -> TextStatistics:
     )
 
 
-def _report(settings: TextSettings, totals: Mapping[str, _Totals], notices: Notices) -> None:
-    shares = {split: of_split.unknown / max(1, of_split.tokens_kept) for split, of_split in totals.items()}
+def text_entries(statistics: Mapping[str, TextStatistics], unknown: Mapping[str, int]) -> dict[str, Any]:
+    """Return what the header states of the size of each split and of the number of its unknown tokens."""
+    return {
+        "unknown_tokens": dict(unknown),
+        STATISTICS: {split: asdict(of_split) for split, of_split in statistics.items()},
+    }
+
+
+def report_unknown(
+    settings: TextSettings, statistics: Mapping[str, TextStatistics], unknown: Mapping[str, int], notices: Notices
+) -> None:
+    """Add notices of splits with many unknown tokens, and of unknown tokens that do not occur in train."""
+    shares = {split: unknown[split] / max(1, of_split.tokens_kept) for split, of_split in statistics.items()}
     large = [f"{share:.1%} of {split}" for split, share in shares.items() if share > LARGE_UNKNOWN_SHARE]
     if large:
         notices.add(f"of the tokens, {', '.join(large)} are {UNKNOWN_SYMBOL}, so scores say little about the text")
     if not settings.subwords:
-        _report_untrained_unknown({split: of_split.unknown for split, of_split in totals.items()}, notices)
+        _report_untrained_unknown(unknown, notices)
 
 
 def _report_untrained_unknown(unknown: Mapping[str, int], notices: Notices) -> None:

@@ -18,22 +18,27 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
 from structattn.support.errors import DataError, UsageError
-from structattn.tasks.language_modeling.prepare import train_tokenizer
+from structattn.tasks.language_modeling.prepare import report_unknown, text_entries, train_tokenizer
 from structattn.tasks.language_modeling.settings import TextSettings
 from structattn.tasks.parsing.trees import MAX_DEPTH, Leaf, Tags, Tree, binary_splits, leaves_of, linearize, simplify
 from structattn.tasks.translation.prepare import prepare_parallel
 from structattn.tasks.translation.reading import RawPair, Text
 from structattn.tasks.translation.tokenizer_training import TokenizerSettings
+from structattn.text.folders.text_statistics import TextStatistics
 from structattn.text.folders.text_tokenizer import SUBWORD_LEVELS, TextTokenizer
 from structattn.text.folders.writing import require_empty_folder, source_entry, write_tokenized
 from structattn.text.lines import Normalization
 from structattn.text.reading import Notices, read_lines
+from structattn.text.tokenization.splitting import text_size
+from structattn.text.tokenization.subword_tokenizer import SubwordTokenizer
+from structattn.text.tokenization.subword_training import report_words_seen_once
 from structattn.text.tokenization.tokenizers import locate_errors, refuse_control_symbols
 
 _TOKEN = re.compile(r"[()]|[^ \t()]+")
@@ -181,17 +186,30 @@ def _prepare_sentences(folder: Path, splits: Mapping[str, Path], tokenizer: Toke
     words = {name: _counted(splits[name], of_split) for name, of_split in trees.items()}
     train = words.pop("train")
     encoder = train_tokenizer(train, [word for of_split in words.values() for word in of_split], settings)
+    if isinstance(encoder.tokenizer, SubwordTokenizer):
+        report_words_seen_once(train, encoder.tokenizer, notices)
     encoded = {name: _encoded(encoder, of_split) for name, of_split in trees.items()}
+    tokens = {name: [each for each, _ in of_split] for name, of_split in encoded.items()}
+    statistics = {name: _statistics(of_split, tokens[name]) for name, of_split in trees.items()}
+    unknown = {name: int(np.isin([*chain(*each)], encoder.unknown_ids).sum()) for name, each in tokens.items()}
     write_tokenized(
         folder,
         kind="sentences",
         tokenizer=encoder,
         description=settings.description(),
-        splits={name: [tokens for tokens, _ in of_split] for name, of_split in encoded.items()},
+        splits=tokens,
         sources=sources,
         trees={name: np.array([rank for _, ranks in of_split for rank in ranks]) for name, of_split in encoded.items()},
+        extra=lambda: text_entries(statistics, unknown),
     )
+    report_unknown(settings, statistics, unknown, notices)
     return notices.messages
+
+
+def _statistics(trees: list[NumberedTree], tokens: list[list[int]]) -> TextStatistics:
+    size = text_size("".join(" ".join(leaf.word for leaf in leaves_of(tree)) + "\n" for _, tree in trees))
+    count = sum(map(len, tokens))
+    return TextStatistics(len(trees), 0, size.words, size.characters, size.bytes, tokens_read=count, tokens_kept=count)
 
 
 def _counted(path: Path, trees: list[NumberedTree]) -> Counter[str]:
