@@ -107,6 +107,9 @@ def test_a_suite_is_blimp_only_as_a_whole(tmp_path):
     assert suite_name(tmp_path / "blimp", pairs) == "BLiMP"
     assert suite_name(tmp_path / "island.effects.jsonl.gz", pairs[1:]) == "island.effects"
     assert suite_name(tmp_path / "blimp", pairs[1:]) == "blimp"
+    for name in ("BLiMP", "BLiMP.jsonl"):
+        assert suite_name(tmp_path / name, pairs[1:]) == "BLiMP-part"
+        assert suite_name(tmp_path / name, pairs) == "BLiMP"
 
 
 def test_names_of_files_with_dots_are_different_groups(tmp_path):

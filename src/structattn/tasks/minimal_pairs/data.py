@@ -85,10 +85,12 @@ def read_minimal_pairs(path: Path, notices: Notices) -> list[MinimalPair]:
 
 
 def suite_name(path: Path, pairs: Sequence[MinimalPair]) -> str:
-    """Return ``BLIMP`` for pairs of all its paradigms, otherwise the name of their file or folder."""
+    """Return ``BLIMP`` for pairs of all its paradigms, otherwise the name of their file or folder, or another."""
     of_blimp = all(pair.field in FIELDS and pair.phenomenon in PHENOMENA for pair in pairs)
-    whole = of_blimp and len({pair.paradigm for pair in pairs}) == _NUM_PARADIGMS
-    return BLIMP if whole else _stem(path)
+    if of_blimp and len({pair.paradigm for pair in pairs}) == _NUM_PARADIGMS:
+        return BLIMP
+    name = _stem(path)
+    return f"{name}-part" if name == BLIMP else name
 
 
 def _stem(path: Path) -> str:
