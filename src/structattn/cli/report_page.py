@@ -14,7 +14,7 @@ from structattn.report.style import MOST_DRAWN, LineStyle, first_drawn, line_sty
 from structattn.report.tables import different_ends, main_split, summary_tables, swatch, worse_than_baselines
 from structattn.support.files import write_atomically
 from structattn.support.grouping import grouped
-from structattn.tasks.chunking.report import chunking_section
+from structattn.tasks.chunking.report import chunking_sections
 from structattn.tasks.language_modeling.report import likelihood_sections
 from structattn.tasks.minimal_pairs.report import blimp_section
 from structattn.tasks.parsing.report import parsing_sections
@@ -51,7 +51,7 @@ def _group(title: str, runs: Shown, prefix: str, figures: Path) -> Markup:
         likelihood_sections(runs),
         translation_section(runs, split),
         contrastive_sections(runs, prefix, figures),
-        chunking_section(runs),
+        chunking_sections(runs),
         blimp_section(runs),
         syntaxgym_section(runs),
         parsing_sections(runs),

@@ -1,5 +1,6 @@
-"""Groups of values with equal keys."""
+"""Groups of values with equal keys, and names that tell groups apart."""
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
 from typing import TypeVar
 
@@ -13,3 +14,13 @@ def grouped(values: Iterable[Value], key: Callable[[Value], Key]) -> dict[Key, l
     for value in values:
         groups.setdefault(key(value), []).append(value)
     return groups
+
+
+def numbered(names: Iterable[str]) -> list[str]:
+    """Return names with numbers from the second of those that are equal: ``["a", "a (2)"]``."""
+    counts = Counter[str]()
+    found = []
+    for name in names:
+        counts[name] += 1
+        found.append(name if counts[name] == 1 else f"{name} ({counts[name]})")
+    return found

@@ -1,4 +1,4 @@
-"""The table of chunking probes, beside the published one (the Discrete Transformer paper, table 2)."""
+"""Tables of chunking probes, beside the published one (the Discrete Transformer paper, table 2)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,6 +7,7 @@ from structattn.report.page import Markup, joined, number_cell, points, table, t
 from structattn.report.runs import Run
 from structattn.report.style import LineStyle
 from structattn.report.tables import swatch
+from structattn.support.grouping import grouped, numbered
 
 _HEADINGS = ("accuracy", "precision", "recall", "F1")
 _PUBLISHED = {
@@ -17,17 +18,25 @@ _PUBLISHED = {
     "two streams, semantic": (83.17, 73.07, 81.28, 76.96),
 }
 _NOTE = (
-    "Chunks of CoNLL-2000 found by one linear layer in the frozen hidden states of the top layer, at the first subword "
-    "of each word; scores in percent as conlleval computes them. Published: Discrete Transformer, table 2, encoders of "
-    "WMT16, English to German."
+    "Chunks found by one linear layer in the frozen hidden states of the top layer, at the first subword of each word; "
+    "scores in percent as conlleval computes them. Published: Discrete Transformer, table 2, on CoNLL-2000, encoders "
+    "of WMT16, English to German."
 )
 
+Probed = Sequence[tuple[Run, LineStyle, Mapping[str, Any]]]
 
-def chunking_section(runs: Sequence[tuple[Run, LineStyle]]) -> Markup:
-    """Return the table of all probed runs and streams, with the published scores below; empty if there are none."""
+
+def chunking_sections(runs: Sequence[tuple[Run, LineStyle]]) -> Markup:
+    """Return a table for each corpus with all runs and streams, and the published scores; empty if there is none.
+
+    Corpora of one name are told apart by their baselines, which do not depend on runs.
+    """
     probed = [(run, style, probes) for run, style in runs for probes in run.analyses_of_kind("chunking")]
-    if not probed:
-        return Markup("")
+    groups = grouped(probed, lambda each: (each[2]["corpus"], _values(each[2]["baseline"])))
+    return joined(*map(_section, numbered(corpus for corpus, _ in groups), groups.values()))
+
+
+def _section(corpus: str, probed: Probed) -> Markup:
     rows = [
         _row(joined(swatch(style), run.name, f", {each['stream']}" if each["stream"] else ""), each["scores"])
         for run, style, probes in probed
@@ -39,10 +48,13 @@ def chunking_section(runs: Sequence[tuple[Run, LineStyle]]) -> Markup:
         for name, scores in _PUBLISHED.items()
     ]
     head = [tag("th", "hidden states"), *[tag("th", name, class_="number") for name in _HEADINGS]]
-    return joined(tag("h3", "Chunking probe"), table(head, rows), tag("p", _NOTE, class_="note"))
+    return joined(tag("h3", f"Chunking probe: {corpus}"), table(head, rows), tag("p", _NOTE, class_="note"))
 
 
 def _row(name: Markup, scores: Mapping[str, Any]) -> list[Markup]:
+    return [tag("th", name, scope="row"), *[number_cell(points(100 * each)) for each in _values(scores)]]
+
+
+def _values(scores: Mapping[str, Any]) -> tuple[float, ...]:
     chunks = scores["overall"]
-    values = (scores["accuracy"], chunks["precision"], chunks["recall"], chunks["f1"])
-    return [tag("th", name, scope="row"), *[number_cell(points(100 * each)) for each in values]]
+    return scores["accuracy"], chunks["precision"], chunks["recall"], chunks["f1"]

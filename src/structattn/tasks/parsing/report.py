@@ -7,7 +7,7 @@ from structattn.report.page import Markup, joined, number_cell, percent, points,
 from structattn.report.runs import Run
 from structattn.report.style import LineStyle
 from structattn.report.tables import swatch
-from structattn.support.grouping import grouped
+from structattn.support.grouping import grouped, numbered
 
 _HEADINGS = ("precision", "recall", "F1", "exact", "F1, no labels")
 _BASELINES = {"right_branching": "right-branching trees", "left_branching": "left-branching trees"}
@@ -20,9 +20,13 @@ Scored = Sequence[tuple[Run, LineStyle, Mapping[str, Any]]]
 
 
 def parsing_sections(runs: Sequence[tuple[Run, LineStyle]]) -> Markup:
-    """Return a table for each file of trees that runs were scored on; empty if there is none."""
+    """Return a table for each file of trees that runs were scored on; empty if there is none.
+
+    Files of one name are told apart by the scores of one-sided trees, which do not depend on runs.
+    """
     scored = [(run, style, scores) for run, style in runs for scores in run.analyses_of_kind("parsing")]
-    return joined(*[_section(name, of_file) for name, of_file in grouped(scored, lambda each: each[2]["name"]).items()])
+    groups = grouped(scored, lambda each: (each[2]["name"], tuple(_values(each[2][key]) for key in _BASELINES)))
+    return joined(*map(_section, numbered(name for name, _ in groups), groups.values()))
 
 
 def _section(name: str, scored: Scored) -> Markup:
@@ -36,6 +40,9 @@ def _section(name: str, scored: Scored) -> Markup:
 
 
 def _row(title: Markup, scores: Mapping[str, Any]) -> list[Markup]:
+    return [tag("th", title, scope="row"), *[number_cell(points(100 * value)) for value in _values(scores)]]
+
+
+def _values(scores: Mapping[str, Any]) -> tuple[float, ...]:
     labelled = scores["labelled"]
-    values = [labelled[key] for key in ("precision", "recall", "f1", "exact")] + [scores["unlabelled"]["f1"]]
-    return [tag("th", title, scope="row"), *[number_cell(points(100 * value)) for value in values]]
+    return *(labelled[key] for key in ("precision", "recall", "f1", "exact")), scores["unlabelled"]["f1"]
