@@ -13,7 +13,7 @@ from structattn.cli.app import app
 from structattn.metrics.bracketing import Bracket, bracketing_scores
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import DataError, UsageError
-from structattn.tasks.parsing.evaluate import parsing_scores
+from structattn.tasks.parsing.evaluate import ParsingScores, TreeScores, parsing_scores, write_parsing
 from structattn.tasks.parsing.predict import make_parser, treebank_words
 from structattn.tasks.parsing.prepare import read_trees
 from structattn.tasks.parsing.trees import brackets_of, leaves_of
@@ -97,6 +97,17 @@ def test_a_file_of_trees_may_have_any_name(parser_run, tmp_path):
     kept = parser_run / r"run/analyses/parsing-caf\udce9.json"
     assert json.loads(kept.read_text())["name"] == r"caf\udce9"
     kept.unlink()
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [("g.trees.valid", "g.trees.valid"), ("g.trees.test", "g.trees.test"), ("g.trees.gz", "g"), ("g.trees", "g")],
+)
+def test_analyses_of_different_files_have_different_names(tmp_path, file, name):
+    scores = TreeScores(*[bracketing_scores([[Bracket("S", 0, 2)]], [[Bracket("S", 0, 2)]])] * 2)
+    loaded = Mock(run_dir=tmp_path, update=1, prepared=Mock(digest="0"))
+    path = write_parsing(loaded, tmp_path / file, ParsingScores(scores, 0.0, scores, scores))
+    assert path.name == f"parsing-{name}.json"
 
 
 def test_a_file_without_brackets_to_score_is_refused_before_parsing(tmp_path):

@@ -1,5 +1,6 @@
 """Constituency parsing: bracketing F1 of a run on a file of trees, beside trees that branch to one side only."""
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -19,7 +20,10 @@ from structattn.text.reading import Notices
 
 @dataclass(frozen=True)
 class TreeScores:
-    """Scores of predicted trees with and without labels, as evalb counts brackets; see ``brackets_of``."""
+    """Scores of predicted trees with and without labels, as evalb counts brackets; see ``brackets_of``.
+
+    Without labels, each span counts once, however many brackets with different labels it has.
+    """
 
     labelled: BracketingScores
     unlabelled: BracketingScores
@@ -69,8 +73,8 @@ def parsing_scores(parser: Parser, path: Path) -> ParsingScores:
 
 
 def write_parsing(run: LoadedRun, path: Path, scores: ParsingScores) -> Path:
-    """Write the scores to ``analyses/parsing-NAME.json`` in the run folder; NAME is that of the file without .trees."""
-    name = name_of(path).split(".trees")[0]
+    """Write the scores to ``analyses/parsing-NAME.json`` in the run folder; NAME is the file's without .trees or .trees.gz."""
+    name = re.sub(r"\.trees(\.gz)?$", "", name_of(path))
     content = {"name": name, "update": run.update, "prepared_digest": run.prepared.digest, **asdict(scores)}
     return write_analysis(run.run_dir, f"parsing-{name}", "parsing", content)
 

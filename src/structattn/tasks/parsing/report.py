@@ -12,8 +12,8 @@ from structattn.support.grouping import grouped, numbered
 _HEADINGS = ("precision", "recall", "F1", "exact", "F1, no labels")
 _BASELINES = {"right_branching": "right-branching trees", "left_branching": "left-branching trees"}
 _NOTE = (
-    "Labelled brackets in percent, as evalb counts them with COLLINS.prm. One-sided trees have the most frequent label "
-    "of the file throughout."
+    "Labelled brackets in percent, as evalb counts them with COLLINS.prm; without labels, each span counts once. "
+    "One-sided trees have the most frequent label of the file throughout."
 )
 
 Scored = Sequence[tuple[Run, LineStyle, Mapping[str, Any]]]
