@@ -61,6 +61,8 @@ def test_trees_may_take_several_lines(tmp_path):
         ("(S ())", r":1: a bracket of 0 symbols \(\) and 0 brackets"),
         ("(S (NP))", ":1: a bracket of 1 symbols"),
         ("(S the (NN a) cat)", ":1: a bracket of 3 symbols"),
+        ("((DT the) cat)", r":1: a bracket of 1 symbols \(cat\) and 1 brackets; expected \(TAG word\) or \(LABEL"),
+        ("(S ((DT the) cat))", r":1: a bracket of 1 symbols \(cat\) and 1 brackets"),
         ("(S (NN a b))", ":1: a bracket of 3 symbols"),
         ("(NN a)", ":1: a word with its tag alone"),
         ("(S\n((NP (NN a))\n(NN b)))", ":2: a bracket inside a tree has no label"),

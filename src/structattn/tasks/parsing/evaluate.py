@@ -73,7 +73,7 @@ def parsing_scores(parser: Parser, path: Path) -> ParsingScores:
 
 
 def write_parsing(run: LoadedRun, path: Path, scores: ParsingScores) -> Path:
-    """Write the scores to ``analyses/parsing-NAME.json`` in the run folder; NAME is the file's without .trees or .trees.gz."""
+    """Write the scores to ``analyses/parsing-NAME.json`` of the run; NAME is the file's less .trees or .trees.gz."""
     name = re.sub(r"\.trees(\.gz)?$", "", name_of(path))
     content = {"name": name, "update": run.update, "prepared_digest": run.prepared.digest, **asdict(scores)}
     return write_analysis(run.run_dir, f"parsing-{name}", "parsing", content)

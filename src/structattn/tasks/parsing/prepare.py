@@ -53,11 +53,16 @@ class NumberedTree(NamedTuple):
 
 @dataclass
 class _Open:
-    """A bracket that is not closed yet: its symbols that are not brackets, and its children."""
+    """A bracket that is not closed yet: its symbols, its children, and whether a symbol follows a child."""
 
     line: int
     symbols: list[str] = field(default_factory=list)
     children: list[Tree | Leaf] = field(default_factory=list)
+    has_late_symbol: bool = False
+
+    def add(self, symbol: str) -> None:
+        self.symbols.append(symbol)
+        self.has_late_symbol |= bool(self.children)
 
 
 def read_trees(path: Path, notices: Notices) -> Iterator[NumberedTree]:
@@ -90,7 +95,7 @@ def _trees(path: Path, notices: Notices) -> Iterator[tuple[int, Tree | Leaf]]:
             elif not open_brackets:
                 raise DataError(path, f"{token!r:.60} is outside any tree", line.number)
             elif token != ")":
-                open_brackets[-1].symbols.append(token)
+                open_brackets[-1].add(token)
             else:
                 bracket = open_brackets.pop()
                 node = _closed(bracket, path, line.number)
@@ -107,7 +112,7 @@ def _closed(bracket: _Open, path: Path, line: int) -> Tree | Leaf:
     symbols, children = bracket.symbols, tuple(bracket.children)
     if len(symbols) == 2 and not children:
         return Leaf(*symbols)
-    if children and len(symbols) <= 1:
+    if children and len(symbols) <= 1 and not bracket.has_late_symbol:
         return Tree("".join(symbols), children)
     given = f"a bracket of {len(symbols)} symbols ({' '.join(symbols):.60}) and {len(children)} brackets"
     raise DataError(path, f"{given}; expected (TAG word) or (LABEL (...) ...)", line)
