@@ -54,6 +54,29 @@ def test_columns_by_any_of_their_names(tmp_path):
     assert (pair.good, pair.bad, pair.phenomenon, pair.paradigm, pair.field) == ("Bo sees", "Bo see", "x", "x", "x")
 
 
+PAIR = {"sentence_good": "Bo sees", "sentence_bad": "Bo see", "UID": "p", "linguistics_term": "l", "field": "f"}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("x.tsv", "\n \nsen\twrong_sen\n\nBo sees\tBo see\n \n"),
+        ("x.csv", "\n\n[1],sen,wrong_sen\n\n1,Bo sees,Bo see\n"),
+        ("x.jsonl", f"\n\n\n \n{json.dumps(PAIR)}\n\n"),
+        ("x.txt", f"\n\n\n\n{json.dumps(PAIR)}\n\n"),
+    ],
+)
+def test_blank_lines_are_skipped(tmp_path, name, text):
+    (pair,) = read(tmp_path / name, text)
+    assert (pair.good, pair.bad, pair.line) == ("Bo sees", "Bo see", 5)
+
+
+@pytest.mark.parametrize("name", ["x.json", "x.jsonl"])
+def test_files_named_json_are_no_tables(tmp_path, name):
+    with pytest.raises(DataError, match=":1: holds list; expected a JSON object"):
+        read(tmp_path / name, f"[{json.dumps(PAIR)}]\n")
+
+
 def test_a_folder_of_several_kinds(tmp_path):
     (tmp_path / "b.csv").write_text(BLIMP_NL)
     with gzip.open(tmp_path / "a.tsv.gz", "wt") as file:
@@ -69,7 +92,9 @@ def test_a_folder_of_several_kinds(tmp_path):
         (MULTIBLIMP + "Bo sees\tBo see\n", r":5: has 2 columns; the header has 6"),
         ("sen\twrong_sen\nBo sees\t \n", r":2: wrong_sen has 0 characters; expected 1 to 10,000"),
         ("sen\twrong_sen\nBo sees\t" + "x" * 10_001, r":2: wrong_sen has 10,001 characters"),
-        ('sen\twrong_sen\n"Bo" sees\tBo see\n', r":2: not a table: .* expected after '\"'"),
+        ('sen\twrong_sen\n"Bo" sees\tBo see\n', r":2: not a table: .* expected after .*; a cell that begins with"),
+        ("\n[sen]\twrong_sen\n", r":2: has the columns \[sen\], wrong_sen; expected"),
+        ("\nsen\twrong_sen\n\nBo sees\n", r":4: has 1 columns; the header has 2"),
         ('sen\twrong_sen\n"Bo sees\tBo see\n', r":2: not a table: unexpected end of data"),
         ("sen\twrong_sen\n", r"holds no minimal pairs; expected \*\.jsonl"),
     ],

@@ -4,7 +4,7 @@ import csv
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, dropwhile
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Final, NamedTuple
@@ -62,6 +62,7 @@ class MinimalPair:
 
 
 _SUFFIXES = ("jsonl", "tsv", "csv")
+_JSON_NAME = re.compile(r"\.jsonl?(\.gz)?$")
 
 
 def read_minimal_pairs(path: Path, notices: Notices) -> list[MinimalPair]:
@@ -70,7 +71,7 @@ def read_minimal_pairs(path: Path, notices: Notices) -> list[MinimalPair]:
     Args:
         path: a file of BLiMP, JSON lines, or a table with the columns of ``COLUMNS``, as those of MultiBLiMP and
             BLiMP-NL; or a folder with files ``*.jsonl``, ``*.tsv`` and ``*.csv``, which are read in the order of their
-            names. ``.gz`` is decompressed.
+            names. ``.gz`` is decompressed. Blank lines are skipped.
         notices: collects notices of reading.
 
     Raises:
@@ -99,10 +100,10 @@ def _stem(path: Path) -> str:
 
 
 def _read(path: Path, notices: Notices) -> Iterator[MinimalPair]:
-    lines = read_lines(path, notices)
+    lines = dropwhile(lambda line: not line.text.strip(), read_lines(path, notices))
     for first in lines:
-        read = _read_json_lines if first.text.lstrip().startswith(("{", "[")) else _read_table
-        yield from read(path, chain([first], lines))
+        is_json = _JSON_NAME.search(path.name) or first.text.lstrip().startswith("{")
+        yield from (_read_json_lines if is_json else _read_table)(path, chain([first], lines))
 
 
 COLUMNS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
@@ -120,6 +121,7 @@ Names are compared in lower case, spaces and hyphens as underscores; other colum
 phenomenon is the name of the file, the paradigm the phenomenon, and the field the name of the file.
 """
 _MOST_CHARACTERS = 10_000
+_QUOTING = "a cell that begins with a quotation mark ends with one, and those inside are doubled, as in CSV"
 
 
 def _read_table(path: Path, lines: Iterable[Line]) -> Iterator[MinimalPair]:
@@ -129,24 +131,28 @@ def _read_table(path: Path, lines: Iterable[Line]) -> Iterator[MinimalPair]:
     rows = csv.reader((f"{line.text}\n" for line in (first, *rest)), delimiter=delimiter, strict=True)
     try:
         header = next(rows)
-        columns, name = _columns(path, header), _stem(path)
+        columns, name = _columns(path, header, first.number), _stem(path)
         for row in rows:
+            number = first.number - 1 + rows.line_num
+            if len(row) <= 1 and not "".join(row).strip():
+                continue
             if len(row) != len(header):
-                raise DataError(path, f"has {len(row)} columns; the header has {len(header)}", rows.line_num)
+                raise DataError(path, f"has {len(row)} columns; the header has {len(header)}", number)
             parts = {part: row[column].strip() for part, column in columns.items()}
             for part in ("good", "bad"):
                 if not 1 <= len(parts[part]) <= _MOST_CHARACTERS:
                     reason = f"{header[columns[part]]} has {len(parts[part]):,} characters"
-                    raise DataError(path, f"{reason}; expected 1 to {_MOST_CHARACTERS:,}", rows.line_num)
+                    raise DataError(path, f"{reason}; expected 1 to {_MOST_CHARACTERS:,}", number)
             phenomenon = parts.get("phenomenon") or name
             paradigm = f"{phenomenon}: {parts['paradigm']}" if parts.get("paradigm") else phenomenon
             field = parts.get("field") or name
-            yield MinimalPair(parts["good"], parts["bad"], paradigm, phenomenon, field, {}, path, rows.line_num)
+            yield MinimalPair(parts["good"], parts["bad"], paradigm, phenomenon, field, {}, path, number)
     except csv.Error as error:
-        raise DataError(path, f"not a table: {error}", rows.line_num) from None
+        reason = f"not a table: {error}; {_QUOTING}"
+        raise DataError(path, reason, first.number - 1 + rows.line_num) from None
 
 
-def _columns(path: Path, header: Sequence[str]) -> dict[str, int]:
+def _columns(path: Path, header: Sequence[str], number: int) -> dict[str, int]:
     """Return the column of each part of a pair that has one."""
     names = [name.strip().lower().replace(" ", "_").replace("-", "_") for name in header]
     found = {
@@ -156,12 +162,14 @@ def _columns(path: Path, header: Sequence[str]) -> dict[str, int]:
     }
     missing = [" or ".join(COLUMNS[part]) for part in ("good", "bad") if part not in found]
     if missing:
-        raise DataError(path, f"has the columns {', '.join(header):.200}; expected {', and '.join(missing)}", 1)
+        raise DataError(path, f"has the columns {', '.join(header):.200}; expected {', and '.join(missing)}", number)
     return found
 
 
 def _read_json_lines(path: Path, lines: Iterable[Line]) -> Iterator[MinimalPair]:
     for line in lines:
+        if not line.text.strip():
+            continue
         entry = _entry(path, line)
         field, phenomenon = entry["field"], entry["linguistics_term"]
         yield MinimalPair(
