@@ -276,8 +276,9 @@ def _syntaxgym(runs: Sequence[str], file: Path, marks: Marks, json: bool) -> Non
     """Score suites of predictions about surprisals."""
     from structattn.tasks.syntaxgym.data import read_suites
     from structattn.tasks.syntaxgym.evaluate import suite_scores, write_suite
+    from structattn.text.reading import Notices
 
-    suites = read_suites(file)
+    suites = read_suites(file, Notices())
 
     def score(run: "TrainedRun") -> "list[SuiteScores]":
         scorer, results = _sentence_scorer(run, marks), []

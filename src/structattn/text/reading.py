@@ -139,14 +139,20 @@ def read_chunks(path: Path, notices: Notices, min_bytes: int, name: Path | None 
 
 def _read_chunks_from(file: io.BufferedIOBase, shown: Path, notices: Notices, min_bytes: int) -> Iterator[TextChunk]:
     for first_line, raw in _raw_chunks(file, shown, min_bytes):
-        skipped = len(_BYTE_ORDER_MARK) if first_line == 1 and raw.startswith(_BYTE_ORDER_MARK) else 0
-        if skipped:
-            notices.add(f"{shown}: the byte-order mark at the start is dropped")
-            if len(raw) == skipped:
-                return  # nothing follows the mark: an empty file
+        skipped = length_of_mark(raw, shown, notices) if first_line == 1 else 0
+        if skipped and len(raw) == skipped:
+            return  # nothing follows the mark: an empty file
         if b"\r\n" in raw:
             notices.add(f"{shown}: lines end in CRLF; the CR is dropped")
         yield from _decode_chunk(raw, shown, first_line, skipped)
+
+
+def length_of_mark(content: bytes, path: Path, notices: Notices) -> int:
+    """Return how many bytes the byte-order mark at the start of a file has, and add the notice that it is dropped."""
+    if not content.startswith(_BYTE_ORDER_MARK):
+        return 0
+    notices.add(f"{path}: the byte-order mark at the start is dropped")
+    return len(_BYTE_ORDER_MARK)
 
 
 def check_readable(path: Path) -> None:

@@ -16,6 +16,7 @@ from structattn.support.errors import DataError, UsageError
 from structattn.tasks.language_modeling.sentences import SentenceScorer, WrittenForm
 from structattn.tasks.syntaxgym.data import read_suites, sentence
 from structattn.tasks.syntaxgym.evaluate import scores_of_surprisals, suite_scores
+from structattn.text.reading import Notices
 from structattn.training.run_training import train
 
 SYNTAXGYM = Path(__file__).resolve().parents[4] / "shared/data/syntaxgym"
@@ -50,7 +51,7 @@ def written(folder, suite=SUITE, name="suite.json"):
 
 def test_predictions_by_hand(tmp_path):
     """Item 1: 3 < 4, 1 + 0 = 1 + 0, (3 < 2) or (5 > 10 ..). Item 2: 7 < 6, 2 + 1 = 2 + 1.5, .. (13 > 10 and 1 > 0)."""
-    (suite,) = read_suites(written(tmp_path))
+    (suite,) = read_suites(written(tmp_path), Notices())
     surprisals = {
         1: {"match": {1: 1.0, 2: 0.0, 3: 3.0}, "mismatch": {1: 1.0, 2: 0.0, 3: 4.0}},
         2: {"match": {1: 2.0, 2: 1.0, 3: 7.0}, "mismatch": {1: 2.0, 2: 1.5, 3: 6.0}},
@@ -76,7 +77,7 @@ def test_predictions_by_hand(tmp_path):
 )
 def test_surprisals_of_regions_are_sums_over_their_tokens(tmp_path, mode, options):
     run = run_on(tmp_path, mode, **options)
-    (suite,) = read_suites(written(tmp_path, SUITE | {"items": SUITE["items"][:1]}))
+    (suite,) = read_suites(written(tmp_path, SUITE | {"items": SUITE["items"][:1]}), Notices())
     scores = suite_scores(SentenceScorer(run, WrittenForm()), suite)
     tokenizer = run.prepared.tokenizer
     whole, first = tokenizer.encode("Bo sees a dog"), tokenizer.encode("Bo")
@@ -97,7 +98,7 @@ def test_other_metrics_and_marks(tmp_path):
 
     def regions(metric):
         tree = {"meta": {"name": "x", "metric": metric}, "predictions": predictions, "items": [item]}
-        (suite,) = read_suites(written(tmp_path, tree))
+        (suite,) = read_suites(written(tmp_path, tree), Notices())
         return suite_scores(scorer, suite).surprisals[1]["match"]
 
     bits = [
@@ -117,7 +118,7 @@ def test_other_metrics_and_marks(tmp_path):
 @pytest.mark.parametrize("model", ["grnn", "transformer-xl"])
 def test_predictions_from_region_scores_of_other_models(model):
     """Prediction of the suite: region 3 is more surprising after "that" than after "what"."""
-    (suite,) = read_suites(SYNTAXGYM / "test_in.json")
+    (suite,) = read_suites(SYNTAXGYM / "test_in.json", Notices())
     given = json.loads((SYNTAXGYM / f"test_out_{model}.json").read_text())
     surprisals, right = {}, 0
     for item in given["items"]:
@@ -137,7 +138,7 @@ def test_predictions_from_region_scores_of_other_models(model):
 
 @pytest.mark.skipif(not SYNTAXGYM.is_dir(), reason="../shared/data/syntaxgym is not there")
 def test_the_sample_of_the_format_is_read():
-    (suite,) = read_suites(SYNTAXGYM / "sample_suite.json")
+    (suite,) = read_suites(SYNTAXGYM / "sample_suite.json", Notices())
     assert suite.predictions[0].holds({("match", 2): 1.0, ("mismatch", 2): 1.1})
     assert dict(suite.items[0].conditions["mismatch"]) == {1: "The woman", 2: "play", 3: "the guitar"}
 
@@ -178,16 +179,28 @@ def changed(path, value):
 )  # fmt: skip
 def test_malformed_suites_are_refused_with_their_place(tmp_path, tree, message):
     with pytest.raises(DataError, match=rf"suite\.json: .*{message}"):
-        read_suites(written(tmp_path, tree))
+        read_suites(written(tmp_path, tree), Notices())
+
+
+def test_a_byte_order_mark_is_dropped_with_a_notice(tmp_path):
+    path, notices = written(tmp_path), Notices()
+    (without,) = read_suites(path, notices)
+    assert notices.messages == ()
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert [suite.items for suite in read_suites(path, notices)] == [without.items]
+    assert notices.messages == (f"{path}: the byte-order mark at the start is dropped",)
+    path.write_text("{")
+    with pytest.raises(DataError, match=r"suite\.json: not JSON"):
+        read_suites(path, notices)
 
 
 def test_a_folder_without_suites_is_refused(tmp_path):
     with pytest.raises(DataError, match="holds no suites"):
-        read_suites(tmp_path)
+        read_suites(tmp_path, Notices())
 
 
 def test_words_without_unk_are_refused_by_item_and_condition(tmp_path, translation_run):
-    (suite,) = read_suites(written(tmp_path))
+    (suite,) = read_suites(written(tmp_path), Notices())
     with pytest.raises(DataError, match=r"suite\.json: item 1, condition 'mismatch': 'see' is not in the vocabulary"):
         suite_scores(SentenceScorer(run_on(tmp_path), WrittenForm()), suite)
     with pytest.raises(UsageError, match="expected a causal model"):

@@ -11,9 +11,11 @@ import numpy as np
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from structattn.support.errors import DataError
-from structattn.support.json_files import Shape, load_json
+from structattn.support.json_files import Shape
+from structattn.support.reading import content_of, parse_json
 from structattn.support.validation import first_problem
 from structattn.tasks.syntaxgym.formula import Formula, parse_formula
+from structattn.text.reading import Notices, length_of_mark
 
 METRICS: Final[Mapping[str, Callable[[Any], Any]]] = MappingProxyType(
     {"sum": np.sum, "mean": np.mean, "median": np.median, "range": np.ptp, "max": np.max, "min": np.min}
@@ -102,8 +104,10 @@ class Suite:
     items: tuple[Item, ...]
 
 
-def read_suites(path: Path) -> list[Suite]:
+def read_suites(path: Path, notices: Notices) -> list[Suite]:
     """Read a suite, or those of a folder, ``*.json``, in the order of their names.
+
+    A byte-order mark is dropped with a notice.
 
     Raises:
         DataError: there is none, or one is malformed; the message gives the place in it.
@@ -111,7 +115,7 @@ def read_suites(path: Path) -> list[Suite]:
     paths = sorted(path.glob("*.json")) if path.is_dir() else [path]
     if not paths:
         raise DataError(path, "holds no suites; expected *.json")
-    return [_read(each) for each in paths]
+    return [_read(each, notices) for each in paths]
 
 
 def sentence(regions: Sequence[str]) -> str:
@@ -120,11 +124,14 @@ def sentence(regions: Sequence[str]) -> str:
     return "".join(part if _BEGINS_WITH_MARK.match(part) else f" {part}" for part in parts).lstrip()
 
 
-def _read(path: Path) -> Suite:
+def _read(path: Path, notices: Notices) -> Suite:
+    content = content_of(path)
     try:
-        shape = _Suite.model_validate(load_json(path))
+        shape = _Suite.model_validate(parse_json(content[length_of_mark(content, path, notices) :]))
     except ValidationError as error:
         raise DataError(path, first_problem(error)) from None
+    except ValueError as error:
+        raise DataError(path, f"not JSON: {error}") from None
     items = tuple(Item(each.item_number, dict(_conditions(each, path))) for each in shape.items)
     formulas: Any = tuple(each.formula for each in shape.predictions)
     for item in items:
