@@ -11,6 +11,7 @@ from structattn.metrics.statistics import sample_statistics
 from structattn.settings.sweep import SweepSettings, load_sweep
 from structattn.support.errors import SettingsError, StructattnError
 from structattn.support.json_files import write_json
+from structattn.sweeps import worker as work
 from structattn.sweeps.comparison import check_claims, compare_with_published
 from structattn.sweeps.results import read_sweep_results
 from structattn.sweeps.table import TableRow
@@ -188,6 +189,56 @@ def test_failed_trials_are_not_among_a_share(expectations):
     (result,) = check_claims(sweep.claims, [SUP], [found])
     assert (result.ours, result.judgement.verdict) == (0.4, "undecided")
     assert (found.ended, replace(found, trials=3).ended) == ("3 of 5", "3")
+
+
+@pytest.mark.parametrize(
+    ("within", "pending", "judged"),
+    [(3, 17, ("undecided", "17 trials have not ended")), (3, 0, ("fails", "")), (18, 2, ("holds", "")),
+     (0, 2, ("fails", "")), (9, 1, ("undecided", "the interval holds 0"))],
+)  # fmt: skip
+def test_trials_that_have_not_ended_may_be_within_the_bound(expectations, within, pending, judged):
+    """The others, 17, 0 and so on of 20, failed or lie above it."""
+    claim = {"description": "found", "cell": SUP, "statistic": "share", "within": 0.2, "at_least": 0.5}
+    found = replace(row(SUP, [0.1] * within + [0.3] * (not within)), trials=20, pending=pending)
+    (result,) = check_claims(expectations(claims=[claim]).claims, [SUP], [found])
+    assert (result.ours, result.judgement.verdict, result.judgement.reason) == (within / 20, *judged)
+
+
+@pytest.mark.parametrize(
+    ("pending", "judged"), [(0, ("holds", "")), (1, ("holds", "")), (20, ("undecided", "21 trials have not ended"))]
+)
+def test_both_cells_may_have_trials_that_have_not_ended(expectations, pending, judged):
+    claim = {"description": "more", "cell": SUP, "statistic": "share", "within": 0.2, "above": {"model": "Tf"}}
+    rows = [
+        replace(row(SUP, [0.1] * 9), trials=10, pending=1),
+        replace(row(TF, [0.3] * 9), trials=9 + pending, pending=pending),
+    ]
+    (result,) = check_claims(expectations(claims=[claim]).claims, [SUP], rows)
+    assert (result.judgement.verdict, result.judgement.reason) == judged
+
+
+def test_failed_trials_have_ended_when_the_sweep_has(tree, run_here, tmp_path, write_log, monkeypatch):
+    claim = {"description": "c", "cell": TF, "statistic": "share", "within": 9.0, "at_least": 0.01}
+    tree |= {"grid": {**tree["grid"], "language": {"w#w^R": tree["grid"]["language"]["w#w^R"]}}, "restarts": 3}
+    sweep = SweepSettings.model_validate({**tree, "claims": [claim]})
+    trained = work.train
+
+    def train(settings, *arguments, **more):
+        if settings.seed == 3:
+            raise StructattnError("diverged")
+        return trained(settings, *arguments, **more)
+
+    monkeypatch.setattr(work, "train", train)
+    write_log(tmp_path / "begun/runs" / make_trials(sweep, tmp_path / "begun")[0].name, [1.0])
+    with pytest.raises(StructattnError, match="2 of 6 trials failed"):
+        run_here(tree, tmp_path / "ended")
+    pending = {name: read_sweep_results(sweep, tmp_path / name).rows[0].pending for name in ("begun", "ended")}
+    assert pending == {"begun": 2, "ended": 0}
+    (result,) = read_sweep_results(sweep, tmp_path / "begun").claims
+    assert result.judgement.texts[1] == "undecided: 2 trials have not ended"
+    monkeypatch.undo()
+    run_here(tree, tmp_path / "ended")
+    assert not (tmp_path / "ended/failed.json").exists()
 
 
 def test_share_of_trials_has_an_interval(expectations):

@@ -99,7 +99,7 @@ def check_claim(claim: Claim, cell: Cell, rows: Sequence[TableRow]) -> ClaimResu
     """Check a claim on one cell.
 
     Means and shares are judged over the seeds of the trials; the best, least or greatest of them is one number, which
-    has no interval.
+    has no interval. A share is decided while trials are trained only if these cannot change the verdict.
     """
     versus = claim.below if claim.below is not None else claim.above
     limit = claim.at_most if claim.at_most is not None else claim.at_least
@@ -112,17 +112,37 @@ def check_claim(claim: Claim, cell: Cell, rows: Sequence[TableRow]) -> ClaimResu
     elif claim.statistic not in ("mean", "share"):
         judgement = Judgement("undecided", Difference(ours - bound, None), "one number")
     else:
-        other = bound if compared is None else scores_by_seed(claim, compared)
-        above = claim.at_least is not None or claim.above is not None
-        difference = share_difference if claim.statistic == "share" else mean_difference
-        judgement = judge(scores_by_seed(claim, row), other, above=above, margin=claim.margin, difference=difference)
+        judgement = _judge_rows(claim, row, bound if compared is None else compared)
     return ClaimResult(claim.description, cell, ours, bound, judgement)
 
 
-def scores_by_seed(score: ScoreName, row: TableRow) -> dict[Hashable, float]:
+def _judge_rows(claim: Claim, row: TableRow, other: TableRow | float) -> Judgement:
+    """Judge a claim on the mean or the share of a cell against those of another, or a bound."""
+
+    def judged(ours: float, others: float) -> Judgement:
+        bound = scores_by_seed(claim, other, others) if isinstance(other, TableRow) else other
+        above = claim.at_least is not None or claim.above is not None
+        difference = share_difference if claim.statistic == "share" else mean_difference
+        mine = scores_by_seed(claim, row, ours)
+        return judge(mine, bound, above=above, margin=claim.margin, difference=difference)
+
+    judgement = judged(0.0, 0.0)
+    pending = row.pending + (other.pending if isinstance(other, TableRow) else 0)
+    if claim.statistic != "share" or not pending or judged(0.0, 1.0).verdict == judged(1.0, 0.0).verdict:
+        return judgement
+    has = "trial has" if pending == 1 else "trials have"
+    return Judgement("undecided", Difference(judgement.difference.value, None), f"{pending} {has} not ended")
+
+
+def scores_by_seed(score: ScoreName, row: TableRow, pending: float = 0.0) -> dict[Hashable, float]:
     """Return the scores of a cell's trials by seed, of shares 1 or 0; empty if no trial has that score.
 
     Those with unknown seeds have keys of their own.
+
+    Args:
+        score: the name of the score.
+        row: the cell.
+        pending: what trials that have not ended count in a share; others without a score count 0.
     """
     spread = score_statistics(row, score)
     if spread is None:
@@ -132,7 +152,8 @@ def scores_by_seed(score: ScoreName, row: TableRow) -> dict[Hashable, float]:
     if score.within is None:
         return by_seed
     found: dict[Hashable, float] = {seed: float(number <= score.within) for seed, number in by_seed.items()}
-    return found | {(*row.cell.values(), "missing", place): 0.0 for place in range(row.trials - spread.count)}
+    without = [pending if place < row.pending else 0.0 for place in range(row.trials - spread.count)]
+    return found | {(*row.cell.values(), "missing", place): counted for place, counted in enumerate(without)}
 
 
 def _find_row(cell: Mapping[str, str], rows: Sequence[TableRow]) -> TableRow | None:

@@ -10,7 +10,7 @@ from structattn.sweeps.added import AddedRun, read_added
 from structattn.sweeps.comparison import ClaimResult, PublishedComparison, check_claims, compare_with_published
 from structattn.sweeps.outcome import TrialResult
 from structattn.sweeps.plan import Plan
-from structattn.sweeps.sweep import read_results
+from structattn.sweeps.sweep import pending_trials, read_results
 from structattn.sweeps.table import TableRow, sacrebleu_signatures, table_rows
 from structattn.sweeps.trials import make_trials
 from structattn.sweeps.worker import SweepFolder
@@ -65,7 +65,8 @@ def read_sweep_results(sweep: SweepSettings, path: Path, trial_results: Path | N
     results = read_results(folder, brackets)
     if not results:
         raise StructattnError(f"{path}: none of the {len(trials)} trials of the sweep has ended in this folder")
-    rows = table_rows(results, brackets, sweep.splits_of_selected)
+    pending = pending_trials(sweep, folder, brackets, results)
+    rows = table_rows(results, brackets, sweep.splits_of_selected, pending)
     cells = [dict(items) for items in dict.fromkeys(tuple(trial.cell.items()) for trial in trials)]
     comparisons = compare_with_published(sweep, rows)
     signatures = sacrebleu_signatures(results)

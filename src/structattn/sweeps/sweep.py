@@ -9,9 +9,11 @@ from structattn.settings.sweep import SweepSettings
 from structattn.support.errors import Interrupted, StructattnError
 from structattn.support.files import (
     create_folder_unflushed,
+    remove_file_unflushed,
     replace_file,
     write_unflushed,
 )
+from structattn.support.json_files import read_json, write_json
 from structattn.support.locks import exclusive_lock, remove_abandoned_folders
 from structattn.sweeps.data_preparation import require_same_prepared_sources
 from structattn.sweeps.outcome import TrialResult
@@ -78,6 +80,7 @@ def run_sweep(
             remove_abandoned_folders(folder.path / "data")
         require_same_prepared_sources(trials)
         write_unflushed(folder.settings, sweep.to_yaml())  # each start writes it again
+        remove_file_unflushed(folder.failed)  # they are tried again
         known = plan.trials()
         _write_index(folder, known)
         try:
@@ -85,6 +88,8 @@ def run_sweep(
             failed += run(_evaluations(sweep, folder, read_results(folder, plan.brackets())))
         except StopRequested as request:
             raise Interrupted(f"{path}: {request}; run the same command again to resume") from None
+        if failed:
+            write_json(folder.failed, "failed", {"trials": sorted({job.trial.name for job, _ in failed})})
         brackets = plan.brackets()
         rows = table_rows(read_results(folder, brackets), brackets, sweep.splits_of_selected)
         replace_file(folder.table, json.dumps([asdict(row) for row in rows], indent=1) + "\n")
@@ -112,6 +117,28 @@ def _evaluations(sweep: SweepSettings, folder: SweepFolder, results: Sequence[Tr
     """Return the jobs that evaluate the selected trials, as far as these are not evaluated."""
     jobs = [folder.job(result.trial, tuple(sweep.evaluate)) for result in select_best(results)]
     return [job for job in jobs if is_unfinished(job)]
+
+
+def pending_trials(
+    sweep: SweepSettings, folder: SweepFolder, brackets: Sequence[Bracket], results: Sequence[TrialResult]
+) -> set[str]:
+    """Return the names of the trials that are still to be trained or evaluated, without those stopped at a rung.
+
+    Those that failed are not among them when the sweep has ended; if it is started again, they are tried again.
+
+    Args:
+        sweep: the settings of the sweep.
+        folder: its folder.
+        brackets: its trials.
+        results: the results of those that have ended.
+
+    Raises:
+        DataError: the list of trials that failed is damaged.
+    """
+    splits = {split for split, which in sweep.evaluate.items() if which == "all"}
+    ended = {each.trial.name for each in results if splits <= each.outcome.scores.keys()}
+    failed = read_json(folder.failed, "failed")["trials"] if folder.failed.exists() else ()
+    return {trial.name for trial in going_on(brackets)} - ended - {*failed}
 
 
 def _write_index(folder: SweepFolder, trials: list[Trial]) -> None:

@@ -127,6 +127,7 @@ class TableRow:
         trials: the number of trials, those included that failed or have not ended; 0: as many as have ended.
         seeds: split, or ``validation`` -> the seeds behind the numbers of its statistics, in their order; a split that
             is missing: not known.
+        pending: the number of trials that are still to be trained or evaluated, without those that have failed.
     """
 
     cell: Cell
@@ -139,6 +140,7 @@ class TableRow:
     savings: Savings | None = None
     trials: int = 0
     seeds: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    pending: int = 0
 
     @property
     def ended(self) -> str:
@@ -158,7 +160,10 @@ def select_best(results: Sequence[TrialResult]) -> list[TrialResult]:
 
 
 def table_rows(
-    results: Sequence[TrialResult], brackets: Sequence[Bracket] = (), of_selected: Collection[str] = ()
+    results: Sequence[TrialResult],
+    brackets: Sequence[Bracket] = (),
+    of_selected: Collection[str] = (),
+    pending: Collection[str] = (),
 ) -> list[TableRow]:
     """Return one row for each cell that has a result, in the order of the brackets.
 
@@ -168,6 +173,7 @@ def table_rows(
             which they first occur.
         of_selected: splits on which only the selected trial is evaluated. A trial that an earlier, smaller sweep had
             selected has scores there, too; they are left out.
+        pending: the names of the trials that have not ended.
     """
     bracket_of = {_names(bracket.trials[0].cell): bracket for bracket in brackets if bracket.trials}
     order = list(bracket_of)
@@ -175,7 +181,7 @@ def table_rows(
     for chosen in sorted(select_best(results), key=lambda each: order.index(_names(each.trial.cell)) if order else 0):
         cell = chosen.trial.cell
         of_cell = [result for result in results if result.trial.cell == cell]
-        rows.append(_row(chosen, of_cell, bracket_of.get(_names(cell)), of_selected))
+        rows.append(_row(chosen, of_cell, bracket_of.get(_names(cell)), of_selected, pending))
     return rows
 
 
@@ -184,7 +190,11 @@ def _names(cell: Cell) -> tuple[str, ...]:
 
 
 def _row(
-    chosen: TrialResult, all_of_cell: Sequence[TrialResult], bracket: Bracket | None, of_selected: Collection[str]
+    chosen: TrialResult,
+    all_of_cell: Sequence[TrialResult],
+    bracket: Bracket | None,
+    of_selected: Collection[str],
+    pending: Collection[str],
 ) -> TableRow:
     scores = {
         result.trial.name: {
@@ -208,6 +218,7 @@ def _row(
         trials=0 if bracket is None else len(bracket.trials),
         seeds={"validation": tuple(seeds.values())}
         | {split: tuple(seeds[name] for name, of_trial in scores.items() if split in of_trial) for split in splits},
+        pending=0 if bracket is None else sum(trial.name in pending for trial in bracket.trials),
     )
 
 

@@ -143,6 +143,7 @@ class SweepFolder:
         self.runs = path / "runs"
         self.table = path / "table.json"
         self.index = path / "trials.json"
+        self.failed = path / "failed.json"
         self.added = path / "added"
         self.lock = path / "lock"
 
