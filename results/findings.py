@@ -276,9 +276,9 @@ def _claimed(finding: Finding, claim: Claim, cell: dict[str, str], results: Stor
 
 
 def _reason(judgement: Judgement) -> str:
-    """Return why a verdict is undecided, in the words of this page."""
+    """Return why a verdict is undecided, in the words of this page, and what else is to be known."""
     first, _, rest = judgement.reason.partition(" ")
-    return f"{WORDS.get(first, first)} {rest}".strip()
+    return "; ".join(filter(None, (f"{WORDS.get(first, first)} {rest}".strip(), judgement.remark)))
 
 
 def _label(cell: Mapping[str, str]) -> str:

@@ -197,24 +197,20 @@ def test_failed_trials_are_not_among_a_share(expectations):
      (0, 2, ("fails", "")), (9, 1, ("undecided", "the interval holds 0"))],
 )  # fmt: skip
 def test_trials_that_have_not_ended_may_be_within_the_bound(expectations, within, pending, judged):
-    """The others, 17, 0 and so on of 20, failed or lie above it."""
     claim = {"description": "found", "cell": SUP, "statistic": "share", "within": 0.2, "at_least": 0.5}
     found = replace(row(SUP, [0.1] * within + [0.3] * (not within)), trials=20, pending=pending)
     (result,) = check_claims(expectations(claims=[claim]).claims, [SUP], [found])
     assert (result.ours, result.judgement.verdict, result.judgement.reason) == (within / 20, *judged)
 
 
-@pytest.mark.parametrize(
-    ("pending", "judged"), [(0, ("holds", "")), (1, ("holds", "")), (20, ("undecided", "21 trials have not ended"))]
-)
-def test_both_cells_may_have_trials_that_have_not_ended(expectations, pending, judged):
+@pytest.mark.parametrize(("pending", "verdict"), [(0, "holds"), (1, "holds"), (20, "undecided")])
+def test_both_cells_may_have_trials_that_have_not_ended(expectations, pending, verdict):
     claim = {"description": "more", "cell": SUP, "statistic": "share", "within": 0.2, "above": {"model": "Tf"}}
-    rows = [
-        replace(row(SUP, [0.1] * 9), trials=10, pending=1),
-        replace(row(TF, [0.3] * 9), trials=9 + pending, pending=pending),
-    ]
-    (result,) = check_claims(expectations(claims=[claim]).claims, [SUP], rows)
-    assert (result.judgement.verdict, result.judgement.reason) == judged
+    ours = replace(row(SUP, [0.1] * 9), trials=10, pending=1)
+    other = replace(row(TF, [0.3] * 9), trials=9 + pending, pending=pending)
+    (result,) = check_claims(expectations(claims=[claim]).claims, [SUP], [ours, other])
+    assert result.judgement.verdict == verdict
+    assert result.judgement.reason == ("" if verdict == "holds" else "21 trials have not ended")
 
 
 def test_failed_trials_have_ended_when_the_sweep_has(tree, run_here, tmp_path, write_log, monkeypatch):
@@ -239,6 +235,16 @@ def test_failed_trials_have_ended_when_the_sweep_has(tree, run_here, tmp_path, w
     monkeypatch.undo()
     run_here(tree, tmp_path / "ended")
     assert not (tmp_path / "ended/failed.json").exists()
+
+
+def test_claims_on_means_name_the_trials_without_a_score(expectations):
+    better = {"description": "better", "cell": SUP, "below": {"model": "Tf"}}
+    sweep = expectations(claims=[{"description": "small", "cell": SUP, "at_most": 0.2}, better])
+    rows = [replace(row(TF, (0.3, 0.3, 0.3)), trials=5), replace(row(SUP, (0.1, 0.1, 0.1)), trials=4)]
+    assert [each.judgement.texts[1] for each in check_claims(sweep.claims, [SUP], rows)] == [
+        "holds; 1 of 4 trials has no score",
+        "holds; 1 of 4 trials and 2 of 5 trials of the other cell have no score",
+    ]
 
 
 def test_share_of_trials_has_an_interval(expectations):

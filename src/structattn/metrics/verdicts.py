@@ -36,18 +36,21 @@ class Judgement:
             "undecided" otherwise, and if that is not so any more when one of the seeds is left out.
         difference: ours minus the other score or bound.
         reason: why it is undecided; empty otherwise.
+        remark: what else has to be known of the scores; empty: nothing.
     """
 
     verdict: Verdict
     difference: Difference
     reason: str = ""
+    remark: str = ""
 
     @property
     def texts(self) -> tuple[str, str]:
-        """The difference with its interval, and the verdict with its reason."""
+        """The difference with its interval, and the verdict with its reason and the remark."""
         limits = self.difference.limits
         interval = "" if limits is None else f" ({limits[0]:.4g} to {limits[1]:.4g})"
-        return f"{self.difference.value:.4g}{interval}", ": ".join(filter(None, (self.verdict, self.reason)))
+        verdict = ": ".join(filter(None, (self.verdict, self.reason)))
+        return f"{self.difference.value:.4g}{interval}", "; ".join(filter(None, (verdict, self.remark)))
 
 
 def mean_difference(ours: Mapping[Seed, float], other: Mapping[Seed, float] | float) -> Difference:

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 from structattn.metrics.statistics import Proportion, SampleStatistics, wilson_interval
@@ -126,12 +126,28 @@ def _judge_rows(claim: Claim, row: TableRow, other: TableRow | float) -> Judgeme
         mine = scores_by_seed(claim, row, ours)
         return judge(mine, bound, above=above, margin=claim.margin, difference=difference)
 
-    judgement = judged(0.0, 0.0)
-    pending = row.pending + (other.pending if isinstance(other, TableRow) else 0)
-    if claim.statistic != "share" or not pending or judged(0.0, 1.0).verdict == judged(1.0, 0.0).verdict:
+    judgement, compared = judged(0.0, 0.0), other if isinstance(other, TableRow) else None
+    if claim.statistic == "mean":
+        return replace(judgement, remark=unscored(claim, row, compared))
+    pending = row.pending + (0 if compared is None else compared.pending)
+    if not pending or judged(0.0, 1.0).verdict == judged(1.0, 0.0).verdict:
         return judgement
-    has = "trial has" if pending == 1 else "trials have"
-    return Judgement("undecided", Difference(judgement.difference.value, None), f"{pending} {has} not ended")
+    reason = f"{pending} {'trial has' if pending == 1 else 'trials have'} not ended"
+    return Judgement("undecided", Difference(judgement.difference.value, None), reason)
+
+
+def unscored(score: ScoreName, row: TableRow, other: TableRow | None = None) -> str:
+    """Say how many trials of a cell, and of another one, are not behind the mean of a score; empty if all are.
+
+    Those that halving has stopped are not meant to be.
+    """
+    total, counts = 0, []
+    for each, trials in ((row, "trials"), (other, "trials of the other cell")):
+        spread = None if each is None or each.savings is not None else score_statistics(each, score)
+        if each is not None and spread is not None and spread.count < each.trials:
+            total += each.trials - spread.count
+            counts.append(f"{each.trials - spread.count} of {each.trials} {trials}")
+    return f"{' and '.join(counts)} {'has' if total == 1 else 'have'} no score" if counts else ""
 
 
 def scores_by_seed(score: ScoreName, row: TableRow, pending: float = 0.0) -> dict[Hashable, float]:
