@@ -12,7 +12,10 @@ from multiprocessing import Pipe, forkserver
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
+from structattn.cli.app import app
+from structattn.cli.sweep import _parameter
 from structattn.runs.store import checkpoint_updates
 from structattn.support.errors import StructattnError, UsageError
 from structattn.support.processes import start_server
@@ -120,6 +123,50 @@ def test_a_missing_library_is_reported_with_its_extra(module_name, monkeypatch, 
         UsageError, match=rf"optional library {module_name}, .*pip install '(ray>=|structattn\[cluster\])"
     ):
         RayEngine() if module_name == "ray" else SlurmEngine(1, tmp_path)
+
+
+@pytest.fixture
+def slurm(monkeypatch, tmp_path):
+    """slurm(assignments) opens an engine with the parameters of `--cluster`, as on a machine with srun."""
+    executor = pytest.importorskip("submitit").SlurmExecutor
+    monkeypatch.setattr(executor, "affinity", classmethod(lambda cls: 2))
+    return lambda *assignments: SlurmEngine(1, tmp_path, **dict(map(_parameter, assignments)))
+
+
+def test_parameters_of_slurm_are_numbers_booleans_and_text(slurm):
+    engine = slurm("mem_gb=1.5", "slurm_use_srun=False", "timeout_min=60", "slurm_time=1:30:00", "slurm_account=007")
+    found = {"mem": "1536MB", "use_srun": False, "time": "1:30:00", "account": "007", "cpus_per_task": 1}
+    assert engine._executor._executor.parameters.items() >= found.items()
+
+
+@pytest.mark.parametrize(
+    ("assignment", "message"),
+    [
+        ("mem_gb=much", '--cluster: Parameter "mem_gb" expected type .*float.*value: "much"'),
+        ("timeout_min=1.5", '--cluster: Parameter "timeout_min" expected type .*int.*value: "1.5"'),
+        ("mem_gb=.inf", "--cluster: cannot convert float infinity"),
+        ("slurm_foo=3", "--cluster: Unknown argument 'foo' for executor 'slurm'.*Valid arguments: .*partition"),
+        ("foo=3", "--cluster: Parameter 'foo' need.*; expected parameters of submitit, as timeout_min=600, mem_gb"),
+        ("cluster=foo", "--engine slurm: .*named foo; expected .* --cluster cluster=local"),
+    ],
+)
+def test_parameters_that_submitit_refuses_are_named(slurm, assignment, message):
+    with pytest.raises(UsageError, match=message):
+        slurm(assignment)
+
+
+def test_parameters_of_the_engine_are_none_of_submitit(tmp_path):
+    (tmp_path / "sweep.yaml").write_text("base: formal_language")
+    command = ["sweep", str(tmp_path / "sweep.yaml"), "-o", str(tmp_path / "out"), "--engine", "slurm"]
+    shown = CliRunner().invoke(app, [*command, "--cluster", "logs=3"])
+    assert (shown.exit_code, "--cluster logs: expected a parameter of submitit" in shown.output) == (2, True)
+
+
+def test_a_machine_without_slurm_is_named(slurm, monkeypatch, tmp_path):
+    monkeypatch.undo()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UsageError, match=r'--engine slurm: Could not detect "srun".*; expected a machine with srun'):
+        slurm()
 
 
 def test_busy_jobs_are_retried_with_backoff(jobs, monkeypatch):

@@ -43,7 +43,8 @@ def sweep(
         typer.Option(
             metavar="NAME=VALUE",
             help="ray: address of a running cluster; slurm: resources of each job under submitit's names, as "
-            "timeout_min=600, slurm_partition=short; repeatable.  [default: timeout_min=240]",
+            "timeout_min=600, mem_gb=1.5 or slurm_partition=short, values as in YAML; repeatable.  "
+            "[default: timeout_min=240]",
         ),
     ] = None,
     dry_run: Annotated[
@@ -77,6 +78,8 @@ def sweep(
         raise UsageError("--cluster is for --engine ray and slurm, not pool")
     if engine == "ray" and (others := parameters.keys() - {"address"}):
         raise UsageError(f"--cluster {min(others)}: expected address=... for --engine ray")
+    if own := parameters.keys() & {"self", "max_jobs", "logs"}:
+        raise UsageError(f"--cluster {min(own)}: expected a parameter of submitit, as timeout_min=600")
     address = str(parameters["address"]) if engine == "ray" and parameters else None
     if dry_run:
         trials = make_trials(sweep_settings, output.absolute())
@@ -104,11 +107,20 @@ def sweep(
     print_line(f"{output / 'table.json'}")
 
 
-def _parameter(assignment: str) -> tuple[str, int | str]:
-    """Parse NAME=VALUE; integers become ints."""
+def _parameter(assignment: str) -> tuple[str, bool | float | str]:
+    """Parse NAME=VALUE, the value as a number, boolean or text of YAML.
+
+    What YAML reads as an integer in another base, such as the time 1:30:00 or the account 007, is text.
+    """
+    from structattn.settings.yaml import parse_yaml
     from structattn.support.errors import UsageError
 
-    name, separator, value = assignment.partition("=")
+    name, separator, text = assignment.partition("=")
     if not separator or not name.isidentifier():
         raise UsageError(f"--cluster {assignment!r}: expected NAME=VALUE")
-    return name, int(value) if value.isdecimal() else value
+    try:
+        value = parse_yaml(text)
+    except ValueError:  # not YAML, as *
+        return name, text
+    is_plain = isinstance(value, bool | float | str) or (isinstance(value, int) and str(value) == text)
+    return name, value if is_plain and ":" not in text else text

@@ -11,7 +11,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from structattn.support.errors import StructattnError
+from structattn.support.errors import StructattnError, UsageError
 from structattn.support.imports import import_library
 from structattn.support.processes import start_server, stop_with_parent
 from structattn.sweeps.worker import Job, JobResult, run_job
@@ -149,14 +149,24 @@ class SlurmEngine:
             reaches its time limit saves a checkpoint and is submitted again.
 
     Raises:
-        UsageError: submitit is not installed.
+        UsageError: submitit is not installed, the scheduler is not there, or submitit refuses a parameter.
     """
 
     def __init__(self, max_jobs: int, logs: Path, cluster: str = "slurm", **parameters: Any) -> None:
         submitit: Any = import_library("submitit", "cluster", "--engine slurm")
         self.max_jobs = max_jobs
-        self._executor = submitit.AutoExecutor(folder=logs, cluster=cluster)
-        self._executor.update_parameters(**{"name": "structattn", "cpus_per_task": 1, "timeout_min": 240, **parameters})
+        defaults = {"name": "structattn", "cpus_per_task": 1, "timeout_min": 240}
+        try:
+            self._executor = submitit.AutoExecutor(folder=logs, cluster=cluster)
+        except (RuntimeError, ValueError) as error:
+            expected = "a machine with srun, or --cluster cluster=local"
+            raise UsageError(f"--engine slurm: {error}; expected {expected}") from None
+        try:
+            self._executor.update_parameters(**defaults | parameters)
+        except (ArithmeticError, AssertionError, NameError, TypeError, ValueError) as error:
+            first = str(error).partition("\n")[0]
+            expected = "parameters of submitit, as timeout_min=600, mem_gb=1.5 or slurm_partition=short"
+            raise UsageError(f"--cluster: {first}; expected {expected}") from None
         self._running: dict[str, Any] = {}
 
     def start(self, job: Job) -> str:
