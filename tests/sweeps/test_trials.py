@@ -147,6 +147,7 @@ def test_cells_with_zero_restarts_are_skipped(tree, tmp_path):
         ({"grid": {"model": {}}}, r"grid\.model is empty"),
         ({"base": {"training": None}}, r"base\.training: expected a mapping of settings; found None"),
         ({"base": {"seed": 3}}, r"base\.seed: expected none, since trials have the seeds"),
+        ({"random": {"seed": {"kind": "cycle", "values": [1, 2]}}}, r"random\.seed: expected none, since trials have"),
         ({"evaluate": {"tset": "all"}}, "evaluate.tset"),
         ({"claims": [{"description": "", "score": "test.BLEU", "at_least": 1}]}, "`evaluate` does not name 'test'"),
         (

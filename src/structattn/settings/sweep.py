@@ -177,10 +177,10 @@ class SweepSettings(Settings):
 
     @model_validator(mode="after")
     def _check_base_and_grid(self) -> Self:
-        if "seed" in self.base:
-            raise ValueError(
-                f"base.seed: expected none, since trials have the seeds `seed` + 0, 1, ...; found {self.base['seed']!r}"
-            )
+        for place, given in (("base", self.base), ("random", self.random)):
+            if "seed" in given:
+                expected = "expected none, since trials have the seeds `seed` + 0, 1, ..."
+                raise ValueError(f"{place}.seed: {expected}; found {given['seed']!r}")
         for name in ("training", "model"):
             if not isinstance(self.base.get(name, {}), dict):
                 raise ValueError(f"base.{name}: expected a mapping of settings; found {self.base[name]!r}")
