@@ -1,9 +1,12 @@
 """Differences over seeds: Student's t of pairs, Welch's of independent runs."""
 
+import math
+
 import numpy as np
 import pytest
 
 from structattn.metrics.seeds import difference_over_seeds
+from structattn.metrics.statistics import sample_statistics
 
 stats = pytest.importorskip("scipy.stats", reason="scipy is not installed; pip install scipy")
 BASE, OTHER = {1: 0.3, 2: 0.5, 3: 0.9, 4: 0.2}, {1: 0.1, 2: 0.45, 3: 0.6, 5: 0.7}
@@ -42,3 +45,10 @@ def test_one_run_has_no_interval(second):
 
 def test_runs_without_spread():
     assert difference_over_seeds({1: 1.0, 2: 1.0}, {3: 2.0, 4: 2.0}).interval == 0.0
+
+
+@pytest.mark.parametrize("number", [math.inf, -math.inf, math.nan])
+def test_numbers_that_are_not_finite_have_no_statistics(number):
+    for numbers, place in (([number], 0), ([1.0, number], 1)):
+        with pytest.raises(ValueError, match=rf"number {place} is {number}; expected finite numbers"):
+            sample_statistics(numbers)

@@ -69,7 +69,14 @@ class SampleStatistics:
 
 
 def sample_statistics(numbers: Sequence[float]) -> SampleStatistics:
-    """Return the statistics of one or more numbers."""
+    """Return the statistics of one or more numbers.
+
+    Raises:
+        ValueError: there are no numbers, or one is NaN or infinite.
+    """
+    for place, number in enumerate(numbers):
+        if not math.isfinite(number):
+            raise ValueError(f"number {place} is {number}; expected finite numbers")
     deviation = statistics.stdev(numbers) if len(numbers) > 1 else None
     interval = None if deviation is None else critical_value(len(numbers)) * deviation / math.sqrt(len(numbers))
     return SampleStatistics(
