@@ -228,6 +228,8 @@ def _published(finding: Finding, results: Stored, row: TableRow) -> Row:
     if differences := configuration_differences(results.recipe, table, value):
         more = f"; and {len(differences) - 2} more" if len(differences) > 2 else ""
         return Row(finding, NOT_HERE, f"{'; '.join(differences[:2])}{more}", ours, labels=labels)
+    if table.statistic != "mean":
+        return Row(finding, UNDECIDED, "one number", ours, labels=labels)
     scores = {seed: score / table.unit for seed, score in scores_by_seed(table, row).items()}
     judgement = judge_number(scores, value.value, table.rounding)
     return Row(finding, WORDS[judgement.verdict], _reason(judgement), ours, labels=labels)
@@ -252,7 +254,7 @@ def _ordered(finding: Finding, claim: Claim, results: Stored) -> Row:
     beyond = [longer(results, each) for each in cells]
     if finding.against or (finding.longer and all(beyond)):
         by_seed = beyond if finding.longer else [*map(scores_by_seed, scores, rows)]
-        judgement = judge(by_seed[0], by_seed[1], above=claim.above is not None)
+        judgement = judge(by_seed[0], by_seed[1], above=claim.above is not None, margin=claim.margin)
     else:
         judgement = _claimed(finding, claim, cell, results)
     reason = _reason(judgement) if claim.statistic in ("mean", "share") else _trials(rows)

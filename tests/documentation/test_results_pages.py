@@ -97,6 +97,22 @@ def test_the_best_of_several_trials_is_said_to_be_that(verdicts):
         assert row.why.startswith("the best of 2 that reached the end, of 10"), row.finding.finding
 
 
+@pytest.mark.parametrize(("margin", "verdict"), [(0.2, findings.AGREES), (0.4, findings.DISAGREES)])
+def test_two_scores_are_compared_with_the_margin(verdicts, margin, verdict):
+    (row,) = (row for row in verdicts if row.finding.finding == "stacks help on stack manipulation, ALiBi")
+    claim = row.finding.claim.model_copy(update={"margin": margin})  # of 0.305 (0.275 to 0.336)
+    again = findings.judged(row.finding.model_copy(update={"claim": claim, "longer": False, "against": claim.score}))
+    assert (again.difference, again.verdict) == (row.difference, verdict)
+
+
+def test_the_published_number_of_a_selected_trial_is_one_number(monkeypatch):
+    monkeypatch.setattr(findings, "configuration_differences", lambda *_: ())
+    source, cell = "Discrete Transformer, table 2, F1 of the syntactic stream", {"model": "two streams"}
+    given = {"finding": "x", "results": "discrete_transformer/table_2_small", "number": source, "cell": cell}
+    row = findings.judged(findings.Finding.model_validate(given))
+    assert (row.verdict, row.why, len(row.ours)) == (findings.UNDECIDED, "one number", 1)
+
+
 def test_the_arena_judges_findings_that_it_decides(verdicts):
     rows = {row.finding.finding: row for row in verdicts if row.finding.arena is not None}
     orders = {
