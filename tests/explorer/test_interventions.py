@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -71,6 +72,16 @@ def test_a_forced_action_is_certain_and_changes_nothing_before_it(mechanism, act
         rest = [t for t in range(TIME) if t != POSITION]
         torch.testing.assert_close(actions[:, rest], stack.details["actions"][:, rest], rtol=1e-12, atol=1e-14)
     torch.testing.assert_close(model(ids), before, rtol=0, atol=0)
+
+
+def test_other_threads_compute_without_interventions():
+    model, ids = make("1.superposition-3.1"), tokens()
+    with ThreadPoolExecutor(1) as other:
+        before = other.submit(model, ids).result()
+        with intervened(model, [HeadOff(0, 1), ForcedAction(1, POSITION, "pop")]):
+            meanwhile, here = other.submit(model, ids).result(), model(ids)
+    assert torch.equal(meanwhile, before)
+    assert not torch.allclose(here, before)
 
 
 def test_interventions_combine():

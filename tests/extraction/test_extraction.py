@@ -1,6 +1,7 @@
 """Extraction from runs: what a stack with chosen weights shows, letters, thresholds, verdicts, files, the command."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise, product
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,6 +30,7 @@ from structattn.extraction.stacks import (
     Observation,
     Step,
     SuperpositionReader,
+    projection_hook,
     stack_reader,
 )
 from structattn.extraction.threshold import FALLBACK, Threshold, best_threshold, find_threshold
@@ -112,6 +114,16 @@ def test_runs_are_those_of_each_prefix():
     (observed,) = observations_of(reader, rows, ["(]"])
     assert [each[1].symbol for each in observed.runs[1:]] == [1, 2]
     assert [each.action for each in observed.runs[-1]] == ["replace", "push", "pop"]
+
+
+def test_projections_are_read_and_replaced_in_one_thread():
+    reader, x, seen = SuperpositionReader(SuperpositionStackAttention(4, 2)), torch.ones(1, 3, 4), []
+    with ThreadPoolExecutor(1) as other:
+        expected = reader.layer(x)
+        with projection_hook(reader, lambda output: seen.append(output) or -output):
+            assert torch.equal(other.submit(reader.layer, x).result(), expected)
+            assert not torch.allclose(reader.layer(x), expected)
+    assert len(seen) == 1
 
 
 def test_a_superposition_stack_shows_its_most_probable_actions():

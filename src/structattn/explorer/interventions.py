@@ -15,6 +15,7 @@ from structattn.loading.records import action_names
 from structattn.models import EncoderDecoder, LoopedLayers
 from structattn.models.layers import Layers
 from structattn.support.errors import UsageError
+from structattn.support.threads import in_this_thread
 from structattn.tasks.loaded import Side
 
 
@@ -63,7 +64,7 @@ Intervention = HeadOff | ForcedAction
 def intervened(model: nn.Module, interventions: Sequence[Intervention]) -> Iterator[None]:
     """Apply interventions to the computation on whole sequences within the context.
 
-    They have no effect on ``step``, hence none on generation and search.
+    They have no effect on ``step``, hence none on generation and search, nor on other threads that compute the model.
 
     Raises:
         UsageError: the model has no such layer, head, stack or action, or an action cannot be taken there.
@@ -137,7 +138,7 @@ def _head_hooks(layer: nn.Module, off: HeadOff) -> list[Any]:
             raise UsageError(f"{off}: there is no head {off.head}; expected 0 to {heads.shape[1] - 1}")
         return (heads.index_fill(1, torch.tensor([off.head], device=heads.device), 0),)
 
-    return [module.register_forward_pre_hook(without_head) for module in projections]
+    return [module.register_forward_pre_hook(in_this_thread(without_head)) for module in projections]
 
 
 def _action_hooks(layer: nn.Module, forced: ForcedAction) -> list[Any]:
@@ -158,4 +159,4 @@ def _action_hooks(layer: nn.Module, forced: ForcedAction) -> list[Any]:
         return output.masked_fill(here & never.to(output.device), -torch.inf)
 
     projection: nn.Module = layer.get_submodule("projection")
-    return [projection.register_forward_hook(with_action)]
+    return [projection.register_forward_hook(in_this_thread(with_action))]

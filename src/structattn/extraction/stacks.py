@@ -16,6 +16,7 @@ from structattn.models import LanguageModel
 from structattn.operators import StackAction, nondeterministic_stack_best_run
 from structattn.support.errors import UsageError
 from structattn.support.shapes import Float, Int
+from structattn.support.threads import in_this_thread
 
 _ACTIONS: tuple[Action, ...] = ("push", "replace", "pop")
 FORBIDDEN = -1e4
@@ -203,12 +204,15 @@ def stack_reader(run: TrainedRun, layer: int | None = None) -> StackReader:
 
 @contextmanager
 def projection_hook(reader: StackReader, hook: Callable[[Tensor], Tensor | None]) -> Iterator[None]:
-    """Call a function with each output of the projection, within the context; what it returns replaces the output."""
+    """Call a function with each output of the projection, within the context and this thread.
+
+    What it returns replaces the output.
+    """
 
     def with_output(module: nn.Module, inputs: Any, output: Tensor) -> Tensor | None:
         return hook(output)
 
-    handle = reader.layer.get_submodule("projection").register_forward_hook(with_output)
+    handle = reader.layer.get_submodule("projection").register_forward_hook(in_this_thread(with_output))
     try:
         yield
     finally:

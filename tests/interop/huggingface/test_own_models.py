@@ -1,5 +1,7 @@
 """The models of this package as models of transformers: cache, inner outputs, vectors as inputs, more ids."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 
@@ -146,6 +148,32 @@ def test_inner_outputs_are_those_of_each_text_alone(own, texts, batch_of, kind, 
             first = expected.shape[-1] - len(text)  # the bottom of a stack
             columns = torch.cat([torch.ones(first, dtype=torch.bool), here])
             assert_close(weights[b][:, here][..., columns], expected[0])
+
+
+def test_calls_of_other_threads_meanwhile_are_apart(own, texts):
+    """Within each call, another thread has texts of other lengths computed."""
+    model = own(CAUSAL["superposition"])
+    ids, other = texts[0][None], texts[1][None]
+    vectors, expected = model.get_input_embeddings()(ids), model(other).logits
+    alone, meanwhile, busy = model(ids, output_hidden_states=True).hidden_states, [], []
+
+    def call_within(*_):
+        if not busy:
+            busy.append(True)
+            meanwhile.append(thread.submit(model, other).result().logits)
+            busy.clear()
+
+    with ThreadPoolExecutor(1) as thread:
+        hook = model.model.layers.blocks[0].register_forward_hook(call_within)
+        found = model(ids, output_hidden_states=True).hidden_states
+        by_vectors = model(inputs_embeds=vectors, output_hidden_states=True).hidden_states
+        hook.remove()
+    for result in meanwhile:
+        assert_close(result, expected)
+    for states in (found, by_vectors):
+        assert len(states) == len(alone)
+        for one, two in zip(states, alone, strict=True):
+            assert_close(one, two)
 
 
 def test_the_last_hidden_state_gives_the_logits(own, texts):

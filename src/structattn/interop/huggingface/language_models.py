@@ -26,6 +26,7 @@ from structattn.operators.common.states import Selectable
 from structattn.settings.huggingface import Gpt2Settings, RobertaSettings
 from structattn.support.shapes import Bool, Float, Int, Lengths
 from structattn.support.special_tokens import BOS, CLASS_OFFSET, EOS, PAD
+from structattn.support.threads import in_this_thread
 
 ROBERTA_NORM_EPSILON = 1e-5  # of all published RoBERTa models; the default of its configuration is another
 
@@ -207,7 +208,7 @@ def _recorded_inputs(model: nn.Module) -> Iterator[dict[int, tuple[StackSublayer
     with ExitStack() as hooks:
         for stack in model.modules():
             if isinstance(stack, StackSublayer):
-                hooks.enter_context(stack.register_forward_pre_hook(partial(_record, recorded)))
+                hooks.enter_context(stack.register_forward_pre_hook(in_this_thread(partial(_record, recorded))))
         yield recorded
 
 

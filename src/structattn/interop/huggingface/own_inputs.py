@@ -13,6 +13,7 @@ from structattn.models import Embedding, MaskedLanguageModel
 from structattn.models.layers import Layers
 from structattn.support.shapes import Float, Int, Shaped
 from structattn.support.special_tokens import EOS
+from structattn.support.threads import in_this_thread
 
 _T = TypeVar("_T")
 
@@ -82,7 +83,7 @@ class AnyInputs:
         if not x.is_floating_point():
             return function(x)
         table = embedding_of(self.model).table
-        hook = table.register_forward_hook(lambda module, args, rows: x.view(rows.shape))
+        hook = table.register_forward_hook(in_this_thread(lambda module, args, rows: x.view(rows.shape)))
         try:
             return function(torch.full(x.shape[:-1], EOS, device=x.device))
         finally:
@@ -131,10 +132,12 @@ def recorded_hidden_states(
     def record(x: Any) -> None:
         states.append(x.semantic if isinstance(x, Streams) else x)
 
+    before, after = in_this_thread(lambda _, args: record(args[0])), in_this_thread(lambda _, args, y: record(y))
+
     with ExitStack() as hooks:
         for block in layers.blocks:
-            hooks.enter_context(block.register_forward_pre_hook(lambda _, args: record(args[0])))
-        hooks.enter_context(layers.register_forward_hook(lambda _, args, y: record(y)))
+            hooks.enter_context(block.register_forward_pre_hook(before))
+        hooks.enter_context(layers.register_forward_hook(after))
         yield states
 
 
