@@ -2,6 +2,7 @@
 
 import copy
 import math
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -81,6 +82,29 @@ def test_words_are_composed_under_inference_mode_and_autocast():
             rough = spelled(tokens)
         close(spelled(tokens), expected)
     assert not torch.equal(rough, expected)
+
+
+@pytest.mark.parametrize("other", ["with gradients", "autocast"])
+@torch.no_grad()
+def test_calls_of_other_threads_while_a_word_is_composed_do_not_matter(other):
+    spelled, tokens, busy = embedding().float().eval(), torch.arange(4, 8)[None], []
+
+    def call(model):
+        with torch.set_grad_enabled(other == "with gradients"), torch.autocast("cpu", enabled=other == "autocast"):
+            return model(tokens)
+
+    def call_within(*_):
+        if not busy:
+            busy.append(True)
+            thread.submit(call, spelled).result()
+
+    expected, expected_of_other = copy.deepcopy(spelled)(tokens), call(copy.deepcopy(spelled))
+
+    with ThreadPoolExecutor(1) as thread:
+        spelled.composition.register_forward_pre_hook(call_within)
+        for _ in range(2):
+            assert torch.equal(spelled(tokens), expected)
+            assert torch.equal(call(spelled), expected_of_other)
 
 
 def test_a_rare_word_spelled_like_a_common_one_has_its_vector():

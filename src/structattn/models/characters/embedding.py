@@ -247,14 +247,19 @@ class SpelledEmbedding(nn.Module):
         weights = tuple((weight.data_ptr(), weight._version) for weight in self.parameters())
         cast_to = torch.get_autocast_dtype(like.device.type) if is_autocast(like.device) else None
         key = (like.dtype, cast_to, weights)
-        if self._cache is None or self._cache.key != key:
-            none = like.new_zeros(len(self.spellings), like.shape[1])
-            self._cache = _EmbeddingCache(key, none, torch.zeros_like(none[:, 0], dtype=torch.bool))
-        missing = composed[~self._cache.filled[composed]]
+        known = self._cache  # other threads may replace it meanwhile
+        cache = known if known is not None and known.key == key else self._empty_cache(key, like)
+        missing = composed[~cache.filled[composed]]
         if len(missing):
-            self._cache.vectors[missing] = self._compose(self.spellings[missing].long(), like)
-            self._cache.filled[missing] = True
-        return self._cache.vectors[composed]
+            cache.vectors[missing] = self._compose(self.spellings[missing].long(), like)
+            cache.filled[missing] = True
+        if cache is not known:
+            self._cache = cache
+        return cache.vectors[composed]
+
+    def _empty_cache(self, key: tuple[object, ...], like: Tensor) -> "_EmbeddingCache":
+        none = like.new_zeros(len(self.spellings), like.shape[1])
+        return _EmbeddingCache(key, none, torch.zeros_like(none[:, 0], dtype=torch.bool))
 
 
 @dataclass(frozen=True)
