@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from structattn.fast.decoder import accelerate_decoder
 from structattn.fast.layers import FastLayers, Kernel, replaceable_sublayers, shallow_copy
+from structattn.fast.own_numbers import OwnNumbers, generator_restored, may_draw_otherwise
 from structattn.models import EncoderDecoder
 from structattn.models.layers import Layers
 
@@ -31,7 +32,7 @@ class _Batch(NamedTuple):
 def disagreement(layers: Layers, name: str) -> str | None:
     """Return as a sentence where the kernels do not compute what the modules do; None if they do.
 
-    A copy of the layers is computed both ways: the model does not change, and torch's generator is restored.
+    A copy of the layers is computed both ways: the model does not change, and torch's generators stay as they are.
 
     Args:
         layers: with sublayers for which there are kernels.
@@ -41,8 +42,10 @@ def disagreement(layers: Layers, name: str) -> str | None:
         if "forward" in vars(module):
             return f"{_label(path, module)} has a forward method of its own"
     try:
-        with torch.random.fork_rng([]), torch.inference_mode(False), torch.autocast("cpu", enabled=False):
-            return _compared(copy.deepcopy(layers), name)
+        restored = generator_restored(may_draw_otherwise(layers.modules()))
+        with restored, torch.inference_mode(False), torch.autocast("cpu", enabled=False):
+            # twice: between seeding and drawing, other threads may have drawn what was for a module
+            return _compared(copy.deepcopy(layers), name) and _compared(copy.deepcopy(layers), name)
     except Exception as error:  # modules that anyone may have written
         return f"{_label(name, layers)} cannot be compared with its kernels: {type(error).__name__}: {error}"
 
@@ -56,9 +59,9 @@ def _compared(layers: Layers, name: str) -> str | None:
     fast = FastLayers.of(layers)
     for hooks in fast.hooks:
         hooks.clear()  # what they see should be the user's
-    torch.manual_seed(1)
-    _randomize(layers)
-    batches = list(_batches(fast))
+    generator = torch.Generator("cpu").manual_seed(1)
+    _randomize(layers, generator)
+    batches = list(_batches(fast, generator))
     tolerance, kernels = TOLERANCE[batches[0].x.dtype], fast.kernels
 
     def difference(some: dict[nn.Module, Kernel]) -> float:
@@ -77,23 +80,23 @@ def _compared(layers: Layers, name: str) -> str | None:
     return f"{culprit} and its kernel differ by {worst:.2g} of their values"
 
 
-def _randomize(layers: Layers) -> None:
+def _randomize(layers: Layers, generator: torch.Generator) -> None:
     """Fill all weights, so that what begins at zero has an effect."""
     with torch.no_grad():
         for parameter in layers.parameters():
             inputs = parameter[0].numel() if parameter.dim() > 1 else 3
-            parameter.uniform_(-1, 1).mul_((3 / max(inputs, 1)) ** 0.5)
+            random = torch.empty_like(parameter, device="cpu").uniform_(-1, 1, generator=generator)
+            parameter.copy_(random.mul_((3 / max(inputs, 1)) ** 0.5))
 
 
-def _batches(fast: FastLayers) -> Iterator[_Batch]:
+def _batches(fast: FastLayers, generator: torch.Generator) -> Iterator[_Batch]:
     """Return random inputs."""
     scale = next(iter(fast.kernels.values())).weights()[0]
     crosses = any(getattr(block, "cross", None) is not None for block in fast.blocks)
 
     def states(longest: int) -> Tensor:
-        return torch.randn(
-            len(_MEMORY_LENGTHS), longest, len(scale), dtype=scale.dtype, device=scale.device
-        ).requires_grad_()
+        shape = len(_MEMORY_LENGTHS), longest, len(scale)
+        return torch.randn(shape, generator=generator, dtype=scale.dtype, device=scale.device).requires_grad_()
 
     for lengths in _LENGTHS:
         padded = torch.tensor(lengths, device="cpu") if len(set(lengths)) > 1 else None
@@ -123,8 +126,9 @@ def _difference(fast: FastLayers, plain: Callable[..., Any], batch: _Batch) -> f
 
 def _results(form: Callable[..., Any], layers: Layers, batch: _Batch) -> list[Tensor]:
     """Return the output and, in training, the gradient of each input and weight: zeros where there is none."""
-    torch.manual_seed(2)
-    with torch.set_grad_enabled(layers.training):
+    if may_draw_otherwise(layers.modules()):
+        torch.default_generator.manual_seed(2)
+    with OwnNumbers(2), torch.set_grad_enabled(layers.training):
         y = form(*batch)
     if not layers.training:
         return [y]

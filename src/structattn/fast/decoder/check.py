@@ -22,6 +22,7 @@ from structattn.fast.decoder.model import (
     stepped_modules,
 )
 from structattn.fast.decoder.sublayers import FastWeights, Run
+from structattn.fast.own_numbers import generator_restored, may_draw_otherwise
 from structattn.models import EncoderDecoder
 from structattn.models.embedding import Embedding
 from structattn.support.special_tokens import CLASS_OFFSET
@@ -54,7 +55,7 @@ def accelerate_decoder(model: EncoderDecoder) -> EncoderDecoder | AcceleratedDec
 @torch.no_grad()
 def _difference(model: EncoderDecoder) -> str | None:
     """Return where the kernel computes something else; None if nowhere."""
-    with torch.random.fork_rng(devices=[]), torch.autocast("cpu", enabled=False):
+    with generator_restored(may_draw_otherwise(stepped_modules(model))), torch.autocast("cpu", enabled=False):
         copied = _randomized(model)
         parts, expected = parts_of(copied), list(_logits(copied, None))
         weights = lay_out(copied, parts)
