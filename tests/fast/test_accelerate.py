@@ -2,6 +2,7 @@
 
 import copy
 import logging
+import pickle
 
 import pytest
 import torch
@@ -100,6 +101,25 @@ def test_has_the_class_weights_and_mode_of_the_model(make, inputs):
     assert not any(module.training for module in (*model.modules(), *fast.modules()))
     copied = copy.deepcopy(fast)
     assert torch.equal(copied(*inputs), fast(*inputs))
+
+
+@each_model
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda each: pickle.loads(pickle.dumps(each))])
+def test_copies_and_pickles_are_accelerated_and_apart(make, inputs, duplicate):
+    model = make().eval()
+    fast, other = duplicate((accelerate(model), model))
+    expected = model(*inputs)
+    assert type(fast) is type(accelerate(model))
+    assert fast._original is other
+    with torch.no_grad():
+        next(fast.parameters()).mul_(2)
+    for form in (fast, other):
+        assert not torch.allclose(form(*inputs), expected)
+    torch.testing.assert_close(fast(*inputs), other(*inputs), rtol=1e-5, atol=1e-5)
+    assert torch.equal(model(*inputs), expected)
+    fast.train()
+    assert other.training
+    assert not model.training
 
 
 def test_new_weights_hold_at_once():

@@ -1,7 +1,9 @@
 """Layers whose sublayers kernels compute, as a shallow copy of the modules."""
 
+import copy
 from collections.abc import Callable, Iterable
 from functools import cache
+from importlib import import_module
 from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
@@ -43,7 +45,7 @@ def shallow_copy(module: nn.Module, kind: type[ModuleT], children: dict[str, Any
 
 @cache
 def _following(kind: Any) -> Any:
-    """Return a subclass of the same name with the mode of ``_original``."""
+    """Return a subclass of the same name with the mode of ``_original``, which alone is pickled."""
 
     def training(self: nn.Module) -> bool:
         mode: bool = vars(self)["_original"].training
@@ -52,7 +54,22 @@ def _following(kind: Any) -> Any:
     def set_training(self: nn.Module, mode: bool) -> None:
         vars(self)["_original"].training = mode
 
-    return type(kind.__name__, (kind,), {"training": property(training, set_training), "__module__": kind.__module__})
+    def reduced(self: nn.Module) -> tuple[Any, ...]:
+        return _accelerated, (vars(self)["_original"],)
+
+    def copied(self: nn.Module, memo: dict[int, Any]) -> nn.Module:
+        other = memo[id(self)] = object.__new__(type(self))
+        other.__dict__.update(copy.deepcopy(vars(self), memo))
+        return other
+
+    methods = {"__reduce__": reduced, "__deepcopy__": copied, "training": property(training, set_training)}
+    return type(kind.__name__, (kind,), methods | {"__module__": kind.__module__})
+
+
+def _accelerated(model: nn.Module) -> nn.Module:
+    """Return the fast form of a model that was pickled, after a comparison: other code may have been loaded with it."""
+    accelerated: nn.Module = import_module("structattn.acceleration").accelerate(model)  # by name: it stands above
+    return accelerated
 
 
 DTYPES = torch.float32, torch.float64
