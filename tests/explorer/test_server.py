@@ -312,6 +312,26 @@ def test_recordings_of_clients_that_left_are_cancelled(run_dir, monkeypatch):
     assert len(results["third"].examples) == 1
 
 
+@pytest.mark.parametrize("cancelled", [lambda: torch.zeros(1), lambda: None], ids=["function", "end of no_grad"])
+def test_a_cancelled_recording_is_no_fault_and_leaves_the_thread_as_it_was(run_dir, monkeypatch, cancelled):
+    left, taken_for_faults = Event(), []
+
+    def cancelled_within(*arguments, **keywords):
+        try:
+            with torch.no_grad():
+                left.set()
+                cancelled()
+        except Exception as error:  # as of a comparison with kernels
+            taken_for_faults.append(error)
+
+    monkeypatch.setattr(server, "record", cancelled_within)
+    recorder = Recorder(structattn.load(run_dir("formal language")), 4)
+    with torch.enable_grad():
+        assert recorder._record_unless(left, RecordRequest(text="()")) is None
+        assert torch.is_grad_enabled()
+    assert not taken_for_faults
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGHUP, marks=pytest.mark.slow)])
 def test_a_signal_ends_a_recording_within_two_seconds(run_dir, number):
     """Even in a function of torch that does not end."""

@@ -15,6 +15,7 @@ from typing import Any
 import anyio
 import anyio.to_thread
 import h11
+import torch
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -49,22 +50,26 @@ PER_MINUTE = 600  # recordings
 MAX_WAITING = 8  # recordings, which are computed one after the other
 
 
-class CancelledError(Exception):
-    """A recording that nobody waits for."""
+class CancelledError(BaseException):
+    """A recording that nobody waits for; no Exception, which might be taken for a fault of what is computed."""
 
 
 class _Cancellable(TorchFunctionMode):
-    """Within this context, the next function of torch in this thread after the event is set raises CancelledError."""
+    """Within this context, the next function of torch in this thread after an event is set raises CancelledError.
+
+    Those after it are called: they restore what was changed.
+    """
 
     def __init__(self, *events: Event) -> None:
         super().__init__()
-        self._events = events
+        self._events, self._cancelled = events, False
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Call a function of torch."""
-        if any(event.is_set() for event in self._events):
+        if not self._cancelled and any(event.is_set() for event in self._events):
+            self._cancelled = True
             raise CancelledError
         return func(*args, **(kwargs or {}))
 
@@ -136,8 +141,8 @@ class Recorder:
         with self._turn:
             self.busy = True
             try:
-                with _Cancellable(left, self._stopped):
-                    return self.record_now(request)
+                with torch.set_grad_enabled(torch.is_grad_enabled()), _Cancellable(left, self._stopped):
+                    return self.record_now(request)  # what is cancelled may be the end of its ``no_grad``
             except CancelledError:
                 return None
             finally:
