@@ -93,6 +93,15 @@ def test_a_stack_with_the_transitions_of_brackets_shows_their_language():
     assert len(minimal.automaton.items) == 3
 
 
+def test_a_symbol_may_be_named_like_a_special_token():
+    reader, rows = reader_of_brackets()
+    (observed,) = observations_of(reader, rows, ["()[]"])
+    letters, evidence = find_letters(reader, [observed]), Evidence()
+    evidence.add(letters.read(observed.ids, observed.features), observed.runs, letters.vectors)
+    automaton = automaton_of(evidence, letters, (*SYMBOLS[:3], "<bos1>", *SYMBOLS[4:]))
+    assert automaton.alphabet == ("<bos1>", ")", "[", "]")
+
+
 def test_transitions_are_kept_in_the_order_of_the_steps():
     """The numbers of controls, and so what is merged first, are the same in every process."""
     reader, rows = reader_of_brackets()

@@ -8,6 +8,7 @@ from typing import Any
 from structattn.extraction.automaton import BOTTOM, Configuration, PushdownAutomaton, Start, Transition
 from structattn.extraction.letters import Letters
 from structattn.extraction.stacks import Allowed, Run, Step
+from structattn.support.special_tokens import BOS
 
 Control = tuple[int, int]  # letter, state
 StackItem = tuple[int, int]  # symbol, class of the vector; -1 for the bottom vector
@@ -135,8 +136,7 @@ def automaton_of(evidence: Evidence, letters: Letters, symbols: Sequence[str]) -
         )
         transitions[new] += count
     finals = frozenset(Configuration(control(*each), item(top)) for each, top in evidence.finals)
-    used = dict.fromkeys(symbols[symbol] for symbol in letters.of_symbol)
-    alphabet = tuple(each for each in symbols if each in used and not each.startswith("<bos"))
+    alphabet = tuple(symbols[each] for each in sorted(letters.of_symbol) if each != BOS)
     return PushdownAutomaton(alphabet, starts, transitions, finals)
 
 
