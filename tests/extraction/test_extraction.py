@@ -21,7 +21,7 @@ from structattn.extraction.comparison import compare, prefix_pairs
 from structattn.extraction.configurations import Simulator
 from structattn.extraction.drawing import automaton_svg
 from structattn.extraction.files import require_folder
-from structattn.extraction.letters import find_letters
+from structattn.extraction.letters import covering, find_letters
 from structattn.extraction.minimization import Minimal, minimized
 from structattn.extraction.pipeline import ExtractionSettings, extract
 from structattn.extraction.stacks import (
@@ -100,6 +100,19 @@ def test_a_symbol_may_be_named_like_a_special_token():
     evidence.add(letters.read(observed.ids, observed.features), observed.runs, letters.vectors)
     automaton = automaton_of(evidence, letters, (*SYMBOLS[:3], "<bos1>", *SYMBOLS[4:]))
     assert automaton.alphabet == ("<bos1>", ")", "[", "]")
+
+
+def test_symbols_of_samples_alone_are_read_as_themselves():
+    """Validation strings need not have all symbols of a large alphabet."""
+    reader, rows = reader_of_brackets()
+    valid, sampled = (observations_of(reader, rows, strings) for strings in (["()"], ["()()", "[]()"]))
+    letters = find_letters(reader, covering(valid, sampled))
+    read = letters.read(sampled[1].ids, sampled[1].features)
+    assert [SYMBOLS[letters.symbol_of(each)] for each in read[1:]] == list("[]()")
+    with pytest.raises(KeyError):
+        find_letters(reader, valid).read(sampled[1].ids, sampled[1].features)
+    padded = find_letters(reader, valid).read(np.array([0]), valid[0].features[:1])
+    assert len(padded) == 1
 
 
 def test_transitions_are_kept_in_the_order_of_the_steps():

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from structattn.extraction.agreement import Modelled
 from structattn.extraction.calls import Calls, Oracle, candidates
-from structattn.extraction.letters import GRANULARITIES, find_letters
+from structattn.extraction.letters import GRANULARITIES, covering, find_letters
 from structattn.extraction.observations import Replacement, cross_entropy
 from structattn.extraction.reading import CausalCheck, Subject
 from structattn.extraction.stacks import Observation, StackReader
@@ -52,8 +52,9 @@ def learned_automata(
         seed: of the choice of contexts.
     """
     known = set[int]()
+    observed = covering(subject.observed, sampled)
     for granularity in GRANULARITIES:
-        letters = find_letters(subject.reader, subject.observed, *granularity)
+        letters = find_letters(subject.reader, observed, *granularity)
         if len(letters.features) in known:
             continue
         known.add(len(letters.features))

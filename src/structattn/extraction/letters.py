@@ -11,6 +11,7 @@ from torch import Tensor
 from structattn.extraction.observations import Replacement
 from structattn.extraction.stacks import Observation, StackReader
 from structattn.support.shapes import Float, Int
+from structattn.support.special_tokens import PAD
 
 GRANULARITIES = ((1.0, 1), (0.8, 4), (0.6, 4), (0.2, 2), (0.2, 3), (0.2, 4))
 """Silhouettes above which a cluster is split, and the most letters of a symbol, from few letters to many."""
@@ -51,11 +52,15 @@ class Letters:
         return next(symbol for symbol, letters in self.of_symbol.items() if letter in letters)
 
     def read(self, ids: Int[np.ndarray, " time"], features: Float[np.ndarray, "time weights"]) -> list[int]:
-        """Return the nearest letter of the symbol at each step; for a symbol without letters, that of any symbol."""
+        """Return the nearest letter of the symbol at each step; <pad> gets any letter.
+
+        Raises:
+            KeyError: a symbol has no letters.
+        """
         everything = tuple(range(len(self.features)))
         found = []
         for symbol, point in zip(ids.tolist(), features.clip(LOWEST), strict=True):
-            letters = self.of_symbol.get(symbol, everything)
+            letters = everything if symbol == PAD else self.of_symbol[symbol]
             distances = ((self.centres[list(letters)] - point) ** 2).sum(1)
             found.append(letters[int(distances.argmin())])
         return found
@@ -75,6 +80,12 @@ class Letters:
         return np.stack([self.values[vectors == each].mean(0) for each in self.vectors])
 
 
+def covering(observations: Sequence[Observation], others: Sequence[Observation]) -> list[Observation]:
+    """Return the observations, and those of the others that have symbols which these lack."""
+    known = set[int]().union(*(each.ids.tolist() for each in observations))
+    return [*observations, *(each for each in others if not known.issuperset(each.ids.tolist()))]
+
+
 def find_letters(
     reader: StackReader, observations: Sequence[Observation], silhouette: float = 0.6, most: int = 4
 ) -> Letters:
@@ -82,7 +93,7 @@ def find_letters(
 
     Args:
         reader: of the stack.
-        observations: of the strings.
+        observations: of strings with all symbols that will be read.
         silhouette: the limit, from 0 to 1; a lower one gives more letters.
         most: the maximal number of letters of a symbol.
     """

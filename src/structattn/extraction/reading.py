@@ -9,7 +9,7 @@ import numpy as np
 
 from structattn.extraction.agreement import Modelled
 from structattn.extraction.causal import only_extracted
-from structattn.extraction.letters import GRANULARITIES, Letters, find_letters, mean_weights
+from structattn.extraction.letters import GRANULARITIES, Letters, covering, find_letters, mean_weights
 from structattn.extraction.observations import String, cross_entropy, observe
 from structattn.extraction.stacks import Observation, StackReader
 from structattn.extraction.threshold import Threshold
@@ -109,8 +109,9 @@ def _readings(subject: Subject, strings: Strings) -> Iterator[Reading]:
     """Yield the readings of the granularities, from few letters to many, each number of letters once."""
     known, finite = set[int](), False
     of_means, letters = 0.0, None
+    observed = covering(subject.observed, [*strings.sampled, *strings.short])
     for granularity in GRANULARITIES:
-        candidate = find_letters(subject.reader, subject.observed, *granularity)
+        candidate = find_letters(subject.reader, observed, *granularity)
         if len(candidate.features) in known:
             continue
         letters = candidate
