@@ -17,6 +17,7 @@ from structattn.cli.app import app
 from structattn.extraction import pipeline
 from structattn.extraction.agreement import Modelled, sides_with_extracted
 from structattn.extraction.automaton import Configuration, PushdownAutomaton, Start, Transition
+from structattn.extraction.causal import disabled
 from structattn.extraction.comparison import compare, prefix_pairs
 from structattn.extraction.configurations import Simulator
 from structattn.extraction.drawing import automaton_svg
@@ -209,6 +210,33 @@ def test_verdict(of_letters, of_transitions, agreement, equal, kind):
     assert verdict_of(checks, agreement, comparison, has_truth=True).kind == kind
 
 
+@pytest.mark.parametrize(("of_disabled", "needed"), [(0.0006, False), (-0.03, False), (0.02, True), (1.2, True)])
+def test_verdict_says_where_the_model_does_not_need_the_stack(of_disabled, needed):
+    dyck = Recognizer(GRAMMARS["dyck"]())
+    checks = Checks(0.0, 0.0, Threshold(1e-3, 20.0, 2e-4, 4e-3), of_disabled)
+    verdict = verdict_of(checks, 1.0, compare(dyck, dyck, SYMBOLS[3:], 3), has_truth=True)
+    assert verdict.kind == "exact"
+    remark = f"the model does not need this stack: disabling it costs {of_disabled:+.4f} nats per token"
+    assert verdict.reasons[1:] == (() if needed else (remark,))
+
+
+@pytest.mark.parametrize("name", ["nondeterministic", "superposition"])
+def test_a_disabled_stack_does_not_read_the_string(run_dirs, name):
+    run = open_run(run_dirs[name])
+    reader = stack_reader(run)
+    outputs = torch.randn(2, 5, sum(reader.sizes), dtype=torch.double)
+    features, values = reader.features(outputs), outputs[..., reader.sizes[0] :]
+    both = zip(features.numpy(), values.numpy(), strict=True)
+    observed = [Observation(np.arange(5), *rows, np.zeros((5, 1))) for rows in both]
+    for replacement in disabled(reader, observed):
+        new = replacement(torch.zeros(2, 5), outputs.float())
+        assert new.shape == outputs.shape
+        assert (new == new[:1, :1]).all()
+    still = next(iter(disabled(reader, observed)))(torch.zeros(2, 5), outputs.float())
+    (runs,) = reader.runs(still[:1], torch.tensor([5]))
+    assert set(runs[-1]) == {Step("replace", 0, 0)}
+
+
 def test_verdict_is_not_another_language_where_the_model_sides_with_the_true_one():
     """The automaton lacks ( ) ( ), which the model has: it is not what the model has learned."""
     dyck = Recognizer(GRAMMARS["dyck"]())
@@ -284,6 +312,9 @@ def test_command_of_an_untrained_model_says_that_no_automaton_agrees(run_dirs, t
     assert content["verdict"] == "no automaton agrees"
     stored = json.loads((run_dirs[name] / "analyses" / "extraction.json").read_text())
     assert stored["scores"]["exact"] == 0
+    causal = content["causal_check"]
+    assert causal["disabled_difference"] == pytest.approx(causal["disabled"] - causal["model"])
+    assert f"{causal['disabled']:.4f} ({causal['disabled_difference']:+.4f})" in result.output
     assert "No automaton agrees" in (tmp_path / "extract.html").read_text()
     assert (
         (tmp_path / "grammar.cfg").exists()

@@ -1,6 +1,6 @@
 """The causal check: the model with the extracted transitions in place of the weights of its stack."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from structattn.extraction.letters import Letters
 from structattn.extraction.observations import Replacement
-from structattn.extraction.stacks import Allowed, StackReader
+from structattn.extraction.stacks import Allowed, Observation, StackReader, Step
 
 Steps = Mapping[tuple[int, int], Sequence[Allowed]]
 
@@ -20,7 +20,8 @@ def only_extracted(reader: StackReader, letters: Letters, steps: Steps) -> Repla
         reader: of the stack.
         letters: of the transitions.
         steps: those that are allowed at each letter after each letter; -1 stands before ``<bos>``. Where two letters do
-            not follow each other in them, nothing is allowed.
+            not follow each other in them, a nondeterministic stack has no run, and a superposition stack takes its
+            three actions with equal weights.
     """
     count, size = len(letters.features), reader.sizes[0]
     table = torch.zeros(count + 1, count, size)
@@ -35,3 +36,19 @@ def only_extracted(reader: StackReader, letters: Letters, steps: Steps) -> Repla
         return torch.cat([table[before.cpu(), read.cpu()], vectors[read.cpu()]], -1).to(output)
 
     return replaced
+
+
+def disabled(reader: StackReader, observations: Sequence[Observation]) -> Iterator[Replacement]:
+    """Yield what replaces the outputs of the projection by constants, so that the stack does not read the string.
+
+    The first keeps the stack as it is before the first step, the second gives all steps their mean weights and vectors.
+
+    Args:
+        reader: of the stack.
+        observations: whose means are taken.
+    """
+    weights = reader.weights(torch.from_numpy(np.concatenate([each.features for each in observations]))).mean(0)
+    values = torch.from_numpy(np.concatenate([each.values for each in observations]).mean(0))
+    still = reader.only([Allowed(0, 0, Step("replace", 0, 0))])
+    for constant in (torch.cat([still, values]), torch.cat([weights, values])):
+        yield lambda ids, output, constant=constant: constant.to(output).expand(output.shape)

@@ -100,7 +100,11 @@ def extraction_to_json(run: TrainedRun, extraction: Extraction) -> dict[str, Any
         "vector_classes": list(extraction.letters.vectors),
         "ambiguous_letters": extraction.ambiguous,
         "strings": dict(zip(("sampled", "short"), extraction.num_strings, strict=True)),
-        "causal_check": {**asdict(extraction.causal), "difference": extraction.causal.difference},
+        "causal_check": {
+            **asdict(extraction.causal),
+            "difference": extraction.causal.difference,
+            "disabled_difference": extraction.causal.disabled_difference,
+        },
         "observed_automaton": automaton_to_json(extraction.automaton),
         "automaton": None if minimal is None else automaton_to_json(minimal.automaton),
         "merged_up_to_length": None if minimal is None else minimal.max_length,

@@ -65,7 +65,7 @@ def learned_automata(
                 continue
             replacement = _step_means(subject.reader, calls, automaton, subject.observed)
             value = cross_entropy(subject.run, subject.reader, subject.valid, replacement)
-            yield Learned(calls, automaton, CausalCheck(subject.cross_entropy, value, value))
+            yield Learned(calls, automaton, CausalCheck(subject.cross_entropy, value, value, subject.disabled))
 
 
 def _learned(

@@ -48,15 +48,17 @@ def _field(agreement: Agreement | None, field: str) -> str:
 
 
 def causal_rows(extraction: Extraction) -> list[tuple[str, str]]:
-    """Return the cross-entropies of the causal check."""
+    """Return the cross-entropies of the causal check, and that with the stack disabled."""
     causal = extraction.causal
     model, extracted = f"{causal.model:.4f}", f"{causal.extracted:.4f} ({causal.difference:+.4f})"
+    disabled = ("disabled", f"{causal.disabled:.4f} ({causal.disabled_difference:+.4f})")
     if extraction.algorithm == "visibly pushdown":
-        return [("the model", model), ("mean weights of each step of the automaton", extracted)]
+        return [("the model", model), ("mean weights of each step of the automaton", extracted), disabled]
     return [
         ("the model", model),
         ("mean weights of each letter", f"{causal.letters:.4f} ({causal.letters - causal.model:+.4f})"),
         ("the extracted transitions alone", extracted),
+        disabled,
     ]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from structattn.extraction.agreement import Modelled
-from structattn.extraction.causal import only_extracted
+from structattn.extraction.causal import disabled, only_extracted
 from structattn.extraction.letters import GRANULARITIES, Letters, covering, find_letters, mean_weights
 from structattn.extraction.observations import String, cross_entropy, observe
 from structattn.extraction.stacks import Observation, StackReader
@@ -41,6 +41,13 @@ class Subject:
         """Of the model on the validation strings, in nats per token."""
         return cross_entropy(self.run, self.reader, self.valid)
 
+    @cached_property
+    def disabled(self) -> float:
+        """The same with the stack disabled: the lower of two ways, as each can also upset a model that needs none."""
+        return min(
+            cross_entropy(self.run, self.reader, self.valid, each) for each in disabled(self.reader, self.observed)
+        )
+
 
 @dataclass(frozen=True)
 class Strings:
@@ -65,20 +72,27 @@ class CausalCheck:
         model: of the model.
         letters: with the weights of the stack replaced by the means of their letters.
         extracted: with the extracted transitions alone.
+        disabled: with a stack that does not read the string.
     """
 
     model: float
     letters: float
     extracted: float
+    disabled: float
 
     @property
     def difference(self) -> float:
         """What the model loses with the extracted transitions."""
         return self.extracted - self.model
 
+    @property
+    def disabled_difference(self) -> float:
+        """What the model loses with a stack that does not read the string."""
+        return self.disabled - self.model
+
     def checks(self, threshold: Threshold) -> Checks:
         """Return what the verdict is made of."""
-        return Checks(self.letters - self.model, self.difference, threshold)
+        return Checks(self.letters - self.model, self.difference, threshold, self.disabled_difference)
 
 
 @dataclass(frozen=True)
@@ -130,7 +144,7 @@ def _reading(subject: Subject, strings: Strings, letters: Letters, of_means: flo
     sampled = ((letters.read(x.ids, x.features), x.runs or ()) for x in strings.sampled)
     replacement = only_extracted(subject.reader, letters, allowed_steps(evidence, sampled))
     of_transitions = cross_entropy(subject.run, subject.reader, subject.valid, replacement)
-    return Reading(letters, evidence, CausalCheck(subject.cross_entropy, of_means, of_transitions))
+    return Reading(letters, evidence, CausalCheck(subject.cross_entropy, of_means, of_transitions, subject.disabled))
 
 
 def validation_strings(run: TrainedRun) -> list[String]:

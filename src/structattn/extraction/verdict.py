@@ -17,14 +17,17 @@ class Checks:
         of_letters: nats per token that the model loses with the mean weights of letters.
         of_transitions: nats per token that it loses with the extracted transitions alone.
         threshold: between what can follow and what cannot.
+        of_disabled: nats per token that it loses with the stack disabled; None if that is unknown.
     """
 
     of_letters: float
     of_transitions: float
     threshold: Threshold
+    of_disabled: float | None = None
 
     MAX_OF_LETTERS: ClassVar[float] = 0.01
     MAX_OF_TRANSITIONS: ClassVar[float] = 0.02
+    MIN_OF_DISABLED: ClassVar[float] = 0.02
 
 
 MIN_AGREEMENT = 0.98
@@ -42,7 +45,8 @@ class Verdict:
     Args:
         kind: "exact": the automaton agrees with the model, and with the true language on all strings up to a length;
             "other language": it agrees with the model, and differs from the true language; "no automaton agrees".
-        reasons: why no automaton agrees, else what differs or how far it is exact.
+        reasons: why no automaton agrees, else what differs or how far it is exact; a remark where
+            the model does not need the stack.
     """
 
     kind: Kind
@@ -57,7 +61,7 @@ def verdict_of(
     *,
     has_truth: bool,
 ) -> Verdict:
-    """Return the verdict.
+    """Return the verdict, with a remark where the model does not need the stack.
 
     Args:
         checks: of the model alone.
@@ -67,6 +71,16 @@ def verdict_of(
         sides: where they differ, the share of cases in which the model sides with the extracted one.
         has_truth: whether the true grammar is known.
     """
+    verdict = _without_remark(checks, agreement, comparison, sides, has_truth=has_truth)
+    if checks.of_disabled is None or checks.of_disabled >= checks.MIN_OF_DISABLED:
+        return verdict
+    remark = f"the model does not need this stack: disabling it costs {checks.of_disabled:+.4f} nats per token"
+    return Verdict(verdict.kind, (*verdict.reasons, remark))
+
+
+def _without_remark(
+    checks: Checks, agreement: float | None, comparison: Comparison | None, sides: float | None, *, has_truth: bool
+) -> Verdict:
     if reasons := _reasons(checks, agreement):
         return Verdict("no automaton agrees", tuple(reasons))
     if not has_truth or comparison is None:
