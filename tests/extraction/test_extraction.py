@@ -334,6 +334,19 @@ def test_an_automaton_of_the_empty_string_alone_has_no_grammar(run_dirs, monkeyp
     assert "the transitions accept no string with symbols" in found.verdict.reasons
 
 
+def test_merges_that_lower_the_agreement_are_not_kept(run_dirs, monkeypatch):
+    def spoiled(automaton):
+        only = Transition(0, automaton.alphabet[0], 0, "replace", 1, 0)
+        starts, finals = frozenset([Start(0, (0,))]), frozenset([Configuration(1, 0)])
+        return minimized(PushdownAutomaton(automaton.alphabet, starts, {only: 1}, finals))
+
+    monkeypatch.setattr(pipeline, "minimized", spoiled)
+    found = extract(open_run(run_dirs["nondeterministic"]), ExtractionSettings(strings=20, max_length=4))
+    assert found.minimal.max_length == 0
+    whole = Simulator(found.automaton)
+    assert compare(Simulator(found.minimal.automaton), whole, found.automaton.alphabet, 5).is_equal
+
+
 @pytest.mark.parametrize("threshold", [0.0, 1.0, -0.1, float("nan")])
 def test_a_threshold_is_a_probability(threshold):
     with pytest.raises(UsageError, match="expected a probability above 0 and below 1"):

@@ -10,7 +10,7 @@ import pytest
 from structattn.extraction.automaton import Configuration, PushdownAutomaton, Start, Transition
 from structattn.extraction.comparison import compare, prefix_pairs
 from structattn.extraction.configurations import Simulator
-from structattn.extraction.minimization import minimized, simplified
+from structattn.extraction.minimization import minimized, simplified, unmerged
 from structattn.extraction.to_grammar import grammar_of
 from structattn.tasks.formal_languages.context_free import ContextFreeLanguage
 from structattn.tasks.formal_languages.grammar import EmptyLanguageError, Grammar, Rule, normalized, rule
@@ -139,6 +139,30 @@ def test_minimal_form_keeps_the_language_and_merges_copies():
     assert minimal.automaton.is_deterministic
     assert compare(Simulator(minimal.automaton), Recognizer(GRAMMARS["marked-reversal"]()), "01#", 9).is_equal
     assert len(minimal.grammar.rules) <= 9
+
+
+def chain(symbols):
+    transitions = {Transition(i, symbol, 0, "replace", i + 1, 0): 1 for i, symbol in enumerate(symbols)}
+    return PushdownAutomaton(
+        tuple(dict.fromkeys(symbols)),
+        frozenset([Start(0, (0,))]),
+        transitions,
+        frozenset([Configuration(len(symbols), 0)]),
+    )
+
+
+@pytest.mark.parametrize("symbols", ["abcdefghijkl", "aaaaaaaaaaaa", "abababababababababababab"])
+def test_controls_beyond_the_first_prefixes_are_not_merged(symbols):
+    whole, minimal = chain(symbols), minimized(chain(symbols))
+    assert minimal.max_length >= len(symbols)
+    assert compare(Simulator(minimal.automaton), Simulator(whole), whole.alphabet, 40).is_equal
+
+
+def test_an_unmerged_automaton_has_the_same_language_and_its_grammar():
+    whole = unmerged(REVERSAL)
+    assert whole.max_length == 0
+    for reader in (Simulator(whole.automaton), Recognizer(whole.grammar)):
+        assert compare(reader, Simulator(REVERSAL), "01#", 7).is_equal
 
 
 def test_the_grammar_is_read_by_prepare(tmp_path):

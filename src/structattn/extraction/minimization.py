@@ -1,17 +1,21 @@
 """Smaller automata and grammars of the same language, up to a length."""
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from structattn.extraction.automaton import PushdownAutomaton
-from structattn.extraction.comparison import compare
+from structattn.extraction.comparison import compare, prefix_pairs
 from structattn.extraction.configurations import Simulator
 from structattn.extraction.to_grammar import TooManyRulesError, grammar_of, unused_name
 from structattn.support.grouping import grouped
 from structattn.tasks.formal_languages.grammar import EmptyLanguageError, Grammar, Rule, pruned
+from structattn.tasks.formal_languages.next_symbols import END
 
 LENGTH = 8
+MARGIN = 4
+"""Symbols by which the prefixes that are compared are longer than the shortest string, at least."""
 MAX_PREFIXES = 1_500
 
 
@@ -20,9 +24,9 @@ class Minimal:
     """An automaton, and the grammar of its language.
 
     Args:
-        automaton: in which no two controls, and no two items, can be made one.
+        automaton: in which no two controls, and no two items, can be made one, or whose merges are not kept.
         grammar: the same, simplified.
-        max_length: the length of prefixes up to which merges were found not to change the language.
+        max_length: the length of prefixes up to which merges were found not to change the language; 0 without merges.
     """
 
     automaton: PushdownAutomaton
@@ -36,18 +40,24 @@ def minimized(automaton: PushdownAutomaton, length: int = LENGTH) -> Minimal:
     A merge only adds strings, so that two controls that cannot be made one cannot be after other merges either: each
     pair is tried once. A merge may add strings beyond that length: compare the result, not the automaton that it is of.
 
+    Args:
+        automaton: the automaton.
+        length: of the prefixes; longer ones are compared where the shortest string has more than ``length - MARGIN``
+            symbols, and only shorter ones where there are more than ``MAX_PREFIXES`` that are not continued alike.
+
     Raises:
         EmptyLanguageError: it accepts no string.
         TooManyRulesError: its grammar would be too large.
     """
     automaton = useful(automaton)
     whole = Simulator(automaton)
-    reached = compare(whole, whole, automaton.alphabet, length, MAX_PREFIXES).max_length
+    reached = _compared_length(whole, automaton.alphabet, length)
 
     def same(candidate: PushdownAutomaton) -> bool:
         try:
             other = Simulator(candidate)
-            return compare(other, whole, automaton.alphabet, reached, 4 * MAX_PREFIXES, stops=True).is_equal
+            found = compare(other, whole, automaton.alphabet, reached, 4 * MAX_PREFIXES, stops=True)
+            return found.is_equal and found.max_length == reached
         except (EmptyLanguageError, TooManyRulesError):
             return False
 
@@ -64,8 +74,32 @@ def minimized(automaton: PushdownAutomaton, length: int = LENGTH) -> Minimal:
                 kept.append(each)
             else:
                 automaton = smaller
+    return unmerged(automaton, reached)
+
+
+def unmerged(automaton: PushdownAutomaton, max_length: int = 0) -> Minimal:
+    """Return the useful part of an automaton and its grammar, without merges.
+
+    Raises:
+        EmptyLanguageError: it accepts no string.
+        TooManyRulesError: its grammar would be too large.
+    """
     automaton = useful(automaton)
-    return Minimal(automaton.numbered(), simplified(grammar_of(automaton)), reached)
+    return Minimal(automaton.numbered(), simplified(grammar_of(automaton)), max_length)
+
+
+def _compared_length(whole: Simulator, alphabet: Sequence[str], length: int) -> int:
+    """Return the length up to which prefixes are compared."""
+    reached, ends = 0, False
+    for layer in prefix_pairs(whole, whole, alphabet, sys.maxsize, MAX_PREFIXES, joins=True):
+        if not layer:
+            return max(reached, length)  # all strings are shorter
+        reached = len(layer[0].string)
+        if not ends and any(END in each.sides[0] for each in layer if each.sides[0]):
+            ends, length = True, max(length, reached + MARGIN)
+        if ends and reached >= length:
+            break
+    return reached
 
 
 def _merged(

@@ -74,9 +74,10 @@ def extraction_page(run: TrainedRun, extraction: Extraction) -> bytes:
     if extraction.minimal is not None:
         automaton = extraction.minimal.automaton
         kind = "Deterministic" if automaton.is_deterministic else f"Nondeterministic: {automaton.num_choices} choices"
-        merged = (
-            f"Controls and items are merged where prefixes up to length {extraction.minimal.max_length} stay the same."
-        )
+        length = extraction.minimal.max_length
+        merged = f"Controls and items are merged where prefixes up to length {length} stay the same."
+        if not length:
+            merged = "Nothing is merged, as merges lower the agreement with the model."
         parts += [
             tag("h2", "Automaton"),
             tag(

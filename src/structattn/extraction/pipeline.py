@@ -21,7 +21,7 @@ from structattn.extraction.comparison import Comparison, PrefixPair, compare, pr
 from structattn.extraction.configurations import Simulator
 from structattn.extraction.learned import learned_automata
 from structattn.extraction.letters import Letters, ambiguous_share
-from structattn.extraction.minimization import Minimal, minimized
+from structattn.extraction.minimization import Minimal, minimized, unmerged
 from structattn.extraction.observations import String, observe
 from structattn.extraction.reading import (
     MIN_COUNT,
@@ -262,17 +262,25 @@ class _Judge:
         except (EmptyLanguageError, TooManyRulesError):
             return found
 
-    def _compared(self, extraction: Extraction) -> Extraction:
-        assert extraction.minimal is not None
+    def _agreement(self, extracted: Simulator, true: Recognizer | None) -> tuple[Threshold, Modelled, Agreement]:
+        """Return the threshold, fitted where none separates, and the agreement on validation strings."""
         observed, threshold, modelled = self.subject.observed, self.threshold, self.modelled
-        extracted, true = (
-            Simulator(extraction.minimal.automaton),
-            None if self.truth is None else Recognizer(self.truth),
-        )
         if self.settings.threshold is None and not threshold.separates:
             threshold = replace(threshold, value=fitted_threshold(observed, modelled, extracted))
             modelled = Modelled(modelled.symbols, math.log(threshold.value))
-        trained = agreement_on_strings(observed, modelled, extracted, true)
+        return threshold, modelled, agreement_on_strings(observed, modelled, extracted, true)
+
+    def _compared(self, extraction: Extraction) -> Extraction:
+        assert extraction.minimal is not None
+        observed, true = self.subject.observed, None if self.truth is None else Recognizer(self.truth)
+        extracted = Simulator(extraction.minimal.automaton)
+        threshold, modelled, trained = self._agreement(extracted, true)
+        if trained.extracted_model.value < 1:  # merges are checked on short prefixes alone
+            whole = self._agreement(Simulator(extraction.automaton), true)
+            if whole[2].extracted_model.value > trained.extracted_model.value:
+                minimal = unmerged(extraction.automaton)
+                extraction, extracted = replace(extraction, minimal=minimal), Simulator(minimal.automaton)
+                threshold, modelled, trained = whole
         if extraction.algorithm == "visibly pushdown" and trained.extracted_model.value < MIN_AGREEMENT:
             return extraction  # one of several, which is not reported
         comparison = short = sides = None
