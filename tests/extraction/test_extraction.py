@@ -2,6 +2,7 @@
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import pairwise, product
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,14 +15,15 @@ from typer.testing import CliRunner
 
 from structattn.attention import NondeterministicStackAttention, SuperpositionStackAttention
 from structattn.cli.app import app
-from structattn.extraction import pipeline
+from structattn.cli.extract import _print as print_extraction
+from structattn.extraction import pipeline, to_grammar
 from structattn.extraction.agreement import Modelled, sides_with_extracted
 from structattn.extraction.automaton import Configuration, PushdownAutomaton, Start, Transition
 from structattn.extraction.causal import disabled
 from structattn.extraction.comparison import compare, prefix_pairs
 from structattn.extraction.configurations import Simulator
 from structattn.extraction.drawing import automaton_svg
-from structattn.extraction.files import require_folder
+from structattn.extraction.files import require_folder, write_extraction
 from structattn.extraction.letters import covering, find_letters
 from structattn.extraction.minimization import Minimal, minimized
 from structattn.extraction.pipeline import ExtractionSettings, extract
@@ -41,6 +43,7 @@ from structattn.loading.runs import open_run
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import UsageError
 from structattn.tasks.formal_languages.grammar import Grammar, normalized, rule
+from structattn.tasks.formal_languages.language_files import draft
 from structattn.tasks.formal_languages.language_files.language_file import read_language_file
 from structattn.tasks.formal_languages.next_symbols import END, Recognizer, contains, following
 from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
@@ -345,6 +348,42 @@ def test_merges_that_lower_the_agreement_are_not_kept(run_dirs, monkeypatch):
     assert found.minimal.max_length == 0
     whole = Simulator(found.automaton)
     assert compare(Simulator(found.minimal.automaton), whole, found.automaton.alphabet, 5).is_equal
+
+
+@pytest.fixture
+def read_one(run_dirs, monkeypatch):
+    """Return a run and its extraction, without the second algorithm."""
+    monkeypatch.setattr(pipeline, "learned_automata", lambda *arguments: ())
+    run = open_run(run_dirs["nondeterministic"])
+    return run, extract(run, ExtractionSettings(strings=20, max_length=4))
+
+
+def test_a_grammar_too_large_for_a_file_is_left_out_of_the_files(read_one, tmp_path, monkeypatch, capsys):
+    run, found = read_one
+    assert tmp_path / "grammar.cfg" in write_extraction(run, found, tmp_path)
+    monkeypatch.setattr(draft, "MAX_SIZE", 3)
+    found = replace(found, minimal=replace(found.minimal))
+    assert tmp_path / "grammar.cfg" not in write_extraction(run, found, tmp_path)
+    assert not (tmp_path / "grammar.cfg").exists()
+    assert (tmp_path / "automaton.svg").exists()
+    print_extraction(found)
+    for text in (capsys.readouterr().out, (tmp_path / "extract.html").read_text()):
+        assert "symbols in all rules; expected at most 3." in text
+    content = json.loads((tmp_path / "automaton.json").read_text())
+    assert content["grammar"] is None
+    assert content["automaton"] is not None
+
+
+def test_an_automaton_too_large_for_a_grammar_is_named(run_dirs, monkeypatch):
+    monkeypatch.setattr(to_grammar, "MAX_RULES", 1)
+    found = extract(open_run(run_dirs["nondeterministic"]), ExtractionSettings(strings=20, max_length=4))
+    assert found.minimal is None
+    assert any(each.startswith("the automaton is too large: ") for each in found.verdict.reasons)
+
+
+def test_where_no_sampled_string_passes_the_threshold_the_verdict_says_so(run_dirs):
+    found = extract(open_run(run_dirs["nondeterministic"]), ExtractionSettings(strings=20, max_length=4, threshold=0.9))
+    assert "no sampled string has symbols above τ = 0.9 alone" in found.verdict.reasons
 
 
 @pytest.mark.parametrize("threshold", [0.0, 1.0, -0.1, float("nan")])

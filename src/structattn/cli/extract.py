@@ -66,7 +66,6 @@ def extract(
 
 def _print(extraction: "Extraction") -> None:
     from structattn.extraction.page import ALGORITHMS, agreement_rows, causal_rows
-    from structattn.tasks.formal_languages.language_files.grammar_file import grammar_text
 
     print_line(f"{extraction.verdict.kind}: {'; '.join(extraction.verdict.reasons)}")
     if extraction.minimal is not None:
@@ -77,7 +76,7 @@ def _print(extraction: "Extraction") -> None:
         sizes = f"{len(automaton.controls)} controls, {len(automaton.items)} stack items"
         print_line(f"{sizes}, {len(automaton.transitions)} transitions; {kind}")
         print_line(f"  algorithm: {ALGORITHMS[extraction.algorithm]}")
-        for line in grammar_text(extraction.minimal.grammar).splitlines():
+        for line in (extraction.minimal.text or extraction.minimal.without_text).splitlines():
             print_line(f"  {line}")
     table = numbers_table(["the same symbols can follow"], ["trained lengths", "short prefixes"])
     for row in agreement_rows(extraction):

@@ -49,8 +49,10 @@ class Calls:
 def candidates(letters: Letters, observed: Sequence[Observation], symbols: Sequence[str]) -> Iterator[Calls]:
     """Yield what letters can do, judged by the actions of best runs, if calls and returns match in nearly all strings.
 
-    Best runs of whole strings, then of prefixes; by letter, then by symbol.
+    Best runs of whole strings, then of prefixes; by letter, then by symbol. Nothing without strings.
     """
+    if not observed:
+        return
     known = set[tuple[Kind, ...]]()
     for by_symbol in (False, True):
         for whole in (True, False):

@@ -18,7 +18,6 @@ from structattn.settings.published import EXTRACTION
 from structattn.support.errors import StructattnError
 from structattn.support.files import check_writable_folder, create_folder, remove_file_unflushed, write_atomically
 from structattn.support.json_files import read_json, write_json
-from structattn.tasks.formal_languages.language_files.grammar_file import grammar_text
 
 KIND = EXTRACTION
 """Of the analysis in the run folder, which is also its name."""
@@ -46,7 +45,7 @@ def write_extraction(run: TrainedRun, extraction: Extraction, folder: Path) -> l
     """Write ``automaton.json``, ``grammar.cfg``, ``automaton.svg`` and ``extract.html`` to a folder.
 
     ``analyses/extraction.json`` of the run folder gets the scores, for sweeps. Grammar and drawing are written where
-    there is an automaton, and those of an earlier extraction removed where there is none.
+    there is an automaton, and a grammar that fits into a file; those of an earlier extraction are removed.
 
     Returns:
         The files that were written, the page last.
@@ -59,12 +58,16 @@ def write_extraction(run: TrainedRun, extraction: Extraction, folder: Path) -> l
     paths = {name: folder / name for name in _NAMES}
     content = extraction_to_json(run, extraction)
     write_json(paths["automaton.json"], KIND, content)
-    if extraction.minimal is None:
-        for name in ("grammar.cfg", "automaton.svg"):
+    minimal = extraction.minimal
+    texts = {
+        "grammar.cfg": None if minimal is None else minimal.text,
+        "automaton.svg": None if minimal is None else automaton_svg(minimal.automaton),
+    }
+    for name, text in texts.items():
+        if text is None:
             remove_file_unflushed(paths.pop(name))
-    else:
-        write_atomically(paths["grammar.cfg"], grammar_text(extraction.minimal.grammar))
-        write_atomically(paths["automaton.svg"], automaton_svg(extraction.minimal.automaton))
+        else:
+            write_atomically(paths[name], text)
     write_atomically(paths["extract.html"], extraction_page(run, extraction))
     page = os.path.relpath(paths["extract.html"], run.run_dir)
     analysis = {"update": run.update, "page": page, "scores": scores_of(extraction), **content}
@@ -108,7 +111,7 @@ def extraction_to_json(run: TrainedRun, extraction: Extraction) -> dict[str, Any
         "observed_automaton": automaton_to_json(extraction.automaton),
         "automaton": None if minimal is None else automaton_to_json(minimal.automaton),
         "merged_up_to_length": None if minimal is None else minimal.max_length,
-        "grammar": None if minimal is None else grammar_text(minimal.grammar),
+        "grammar": None if minimal is None else minimal.text,
         "agreement": {
             "trained_lengths": _agreement(extraction.trained),
             "short_prefixes": _agreement(extraction.short),

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from structattn.extraction.automaton import PushdownAutomaton
@@ -11,6 +12,7 @@ from structattn.extraction.configurations import Simulator
 from structattn.extraction.to_grammar import TooManyRulesError, grammar_of, unused_name
 from structattn.support.grouping import grouped
 from structattn.tasks.formal_languages.grammar import EmptyLanguageError, Grammar, Rule, pruned
+from structattn.tasks.formal_languages.language_files.grammar_file import grammar_text
 from structattn.tasks.formal_languages.next_symbols import END
 
 LENGTH = 8
@@ -32,6 +34,23 @@ class Minimal:
     automaton: PushdownAutomaton
     grammar: Grammar
     max_length: int
+
+    @property
+    def text(self) -> str | None:
+        """Of a file of the grammar; None if no file can have it, for its size or its symbols."""
+        return self._written[0]
+
+    @property
+    def without_text(self) -> str:
+        """The sentence in place of a grammar without text."""
+        return self._written[1]
+
+    @cached_property
+    def _written(self) -> tuple[str | None, str]:
+        try:
+            return grammar_text(self.grammar), ""
+        except ValueError as error:
+            return None, f"With {len(self.grammar.rules):,} rules, {error}."
 
 
 def minimized(automaton: PushdownAutomaton, length: int = LENGTH) -> Minimal:

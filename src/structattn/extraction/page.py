@@ -9,7 +9,6 @@ from structattn.loading.trained_run import TrainedRun
 from structattn.metrics.statistics import Proportion
 from structattn.report.page import MISSING, Markup, joined, page_text, table, tag
 from structattn.support.environment import name_of
-from structattn.tasks.formal_languages.language_files.grammar_file import grammar_text
 
 VERDICTS = {
     "exact": "Exact",
@@ -72,7 +71,7 @@ def extraction_page(run: TrainedRun, extraction: Extraction) -> bytes:
         ),
     ]
     if extraction.minimal is not None:
-        automaton = extraction.minimal.automaton
+        automaton, text = extraction.minimal.automaton, extraction.minimal.text
         kind = "Deterministic" if automaton.is_deterministic else f"Nondeterministic: {automaton.num_choices} choices"
         length = extraction.minimal.max_length
         merged = f"Controls and items are merged where prefixes up to length {length} stay the same."
@@ -84,7 +83,7 @@ def extraction_page(run: TrainedRun, extraction: Extraction) -> bytes:
                 "figure", tag("div", automaton_svg(automaton), class_="scroll"), tag("figcaption", f"{kind}. {merged}")
             ),
             tag("h2", "Grammar"),
-            tag("pre", grammar_text(extraction.minimal.grammar)),
+            tag("p", extraction.minimal.without_text) if text is None else tag("pre", text),
         ]
     heads = ("", "validation strings, of trained lengths", "all short prefixes of either language")
     parts += [

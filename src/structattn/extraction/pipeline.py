@@ -241,9 +241,12 @@ class _Judge:
         causal: CausalCheck,
     ) -> Extraction:
         """Minimize an automaton, and conclude how far it agrees."""
+        reason = "the transitions accept no string with symbols"
+        if not strings.sampled and not strings.short:
+            reason = f"no sampled string has symbols above τ = {self.threshold.value:.2g} alone"
         found = Extraction(
             algorithm=algorithm,
-            verdict=verdict_of(causal.checks(self.threshold), None, None, has_truth=self.truth is not None),
+            verdict=self._without_grammar(causal, reason),
             threshold=self.threshold,
             letters=letters,
             ambiguous=ambiguous_share(letters, self.subject.observed),
@@ -259,8 +262,13 @@ class _Judge:
         try:
             minimal = minimized(automaton)
             return self._compared(replace(found, minimal=minimal)) if _has_symbols(minimal.grammar) else found
-        except (EmptyLanguageError, TooManyRulesError):
+        except EmptyLanguageError:
             return found
+        except TooManyRulesError as error:
+            return replace(found, verdict=self._without_grammar(causal, f"the automaton is too large: {error}"))
+
+    def _without_grammar(self, causal: CausalCheck, reason: str) -> Verdict:
+        return verdict_of(causal.checks(self.threshold), None, None, has_truth=self.truth is not None, absent=reason)
 
     def _agreement(self, extracted: Simulator, true: Recognizer | None) -> tuple[Threshold, Modelled, Agreement]:
         """Return the threshold, fitted where none separates, and the agreement on validation strings."""

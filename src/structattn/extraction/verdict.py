@@ -60,6 +60,7 @@ def verdict_of(
     sides: float | None = None,
     *,
     has_truth: bool,
+    absent: str = "the transitions accept no string with symbols",
 ) -> Verdict:
     """Return the verdict, with a remark where the model does not need the stack.
 
@@ -70,19 +71,19 @@ def verdict_of(
         comparison: of the extracted with the true grammar.
         sides: where they differ, the share of cases in which the model sides with the extracted one.
         has_truth: whether the true grammar is known.
+        absent: why there is no grammar, if there is none.
     """
-    verdict = _without_remark(checks, agreement, comparison, sides, has_truth=has_truth)
+    if reasons := _reasons(checks, agreement, absent):
+        verdict = Verdict("no automaton agrees", tuple(reasons))
+    else:
+        verdict = _of_agreeing(comparison, sides, has_truth=has_truth)
     if checks.of_disabled is None or checks.of_disabled >= checks.MIN_OF_DISABLED:
         return verdict
     remark = f"the model does not need this stack: disabling it costs {checks.of_disabled:+.4f} nats per token"
     return Verdict(verdict.kind, (*verdict.reasons, remark))
 
 
-def _without_remark(
-    checks: Checks, agreement: float | None, comparison: Comparison | None, sides: float | None, *, has_truth: bool
-) -> Verdict:
-    if reasons := _reasons(checks, agreement):
-        return Verdict("no automaton agrees", tuple(reasons))
+def _of_agreeing(comparison: Comparison | None, sides: float | None, *, has_truth: bool) -> Verdict:
     if not has_truth or comparison is None:
         return Verdict("other language", ("agrees with the model; the grammar of the data is unknown",))
     if comparison.is_equal:
@@ -93,14 +94,14 @@ def _without_remark(
     return Verdict("other language", (f"agrees with the model, not with the language: {described(comparison)}",))
 
 
-def _reasons(checks: Checks, agreement: float | None) -> list[str]:
+def _reasons(checks: Checks, agreement: float | None, absent: str) -> list[str]:
     reasons = []
     if checks.of_letters >= checks.MAX_OF_LETTERS:
         reasons.append(f"not finite: mean weights of letters cost {checks.of_letters:+.4f} nats per token")
     if checks.of_transitions >= checks.MAX_OF_TRANSITIONS:
         reasons.append(f"causal check: the transitions alone cost {checks.of_transitions:+.4f} nats per token")
     if agreement is None:
-        reasons.append("the transitions accept no string with symbols")
+        reasons.append(absent)
     elif agreement < MIN_AGREEMENT:
         gap = "" if checks.threshold.separates else f"; no gap (factor {checks.threshold.factor:.1f})"
         reasons.append(f"the model allows the same symbols after {agreement:.1%} of prefixes{gap}")
