@@ -20,7 +20,7 @@ from structattn.extraction import pipeline, to_grammar
 from structattn.extraction.agreement import Modelled, sides_with_extracted
 from structattn.extraction.automaton import Configuration, PushdownAutomaton, Start, Transition
 from structattn.extraction.causal import disabled
-from structattn.extraction.comparison import compare, prefix_pairs
+from structattn.extraction.comparison import compare, pairs_along, prefix_pairs, with_strings
 from structattn.extraction.configurations import Simulator
 from structattn.extraction.drawing import automaton_svg
 from structattn.extraction.files import require_folder, write_extraction
@@ -42,7 +42,7 @@ from structattn.extraction.verdict import Checks, verdict_of
 from structattn.loading.runs import open_run
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import UsageError
-from structattn.tasks.formal_languages.grammar import Grammar, normalized, rule
+from structattn.tasks.formal_languages.grammar import Grammar, normalized, pruned, rule
 from structattn.tasks.formal_languages.language_files import draft
 from structattn.tasks.formal_languages.language_files.language_file import read_language_file
 from structattn.tasks.formal_languages.next_symbols import END, Recognizer, contains, following
@@ -240,6 +240,44 @@ def test_a_disabled_stack_does_not_read_the_string(run_dirs, name):
     assert set(runs[-1]) == {Step("replace", 0, 0)}
 
 
+def bounded_dyck(depth):
+    """Return the non-empty strings of brackets that are nested at most this deep."""
+    rules = [rule("S0", "", 1)]
+    for d in range(1, depth + 1):
+        nested = [f"{a} S{d - 1} {b} S{d}" for a, b in ("()", "[]")]
+        rules += [rule(left, right, 1) for left, right in product([f"S{d}", f"T{d}"], nested)] + [rule(f"S{d}", "", 1)]
+    return Recognizer(pruned(f"T{depth}", SYMBOLS[3:], rules))
+
+
+def test_an_automaton_that_differs_on_validation_strings_is_not_exact():
+    """Nesting deeper than the exhaustive comparison reaches."""
+    bounded, dyck, deep = bounded_dyck(6), Recognizer(GRAMMARS["dyck"]()), "(" * 7 + ")" * 7
+    along = [pairs_along(bounded, dyck, string) for string in ("()", deep)]
+    short = compare(bounded, dyck, SYMBOLS[3:], 5)
+    assert short.is_equal
+    assert with_strings(short, along[:1]) == short
+    found = with_strings(short, along)
+    assert found.difference.prefix == tuple("(" * 6)
+    assert found.counterexample == tuple(deep)
+    assert not found.in_first
+    checks = Checks(0.0, 0.0, Threshold(1e-3, 20.0, 2e-4, 4e-3))
+    verdict = verdict_of(checks, 1.0, found, None, has_truth=True)
+    assert verdict.kind == "other language"
+    assert f"only the language has {' '.join(deep)}" in verdict.reasons[0]
+
+
+def test_extraction_compares_validation_strings_beyond_the_short_ones(read_one, monkeypatch):
+    """The automaton has what the language has up to the length of the exhaustive comparison, and no longer strings."""
+    run, _ = read_one
+    monkeypatch.setattr(pipeline, "Simulator", lambda automaton: bounded_dyck(3))
+    monkeypatch.setattr(pipeline, "true_grammar", lambda run: GRAMMARS["dyck"]())
+    again = extract(run, ExtractionSettings(strings=20, max_length=2))
+    assert again.comparison.max_length == 2
+    assert again.trained.extracted_truth.value < 1
+    assert not again.comparison.is_equal
+    assert len(again.comparison.difference.prefix) > 2
+
+
 def test_verdict_is_not_another_language_where_the_model_sides_with_the_true_one():
     """The automaton lacks ( ) ( ), which the model has: it is not what the model has learned."""
     dyck = Recognizer(GRAMMARS["dyck"]())
@@ -354,7 +392,7 @@ def test_merges_that_lower_the_agreement_are_not_kept(run_dirs, monkeypatch):
 def read_one(run_dirs, monkeypatch):
     """Return a run and its extraction, without the second algorithm."""
     monkeypatch.setattr(pipeline, "learned_automata", lambda *arguments: ())
-    run = open_run(run_dirs["nondeterministic"])
+    run = open_run(run_dirs["superposition"])
     return run, extract(run, ExtractionSettings(strings=20, max_length=4))
 
 

@@ -43,6 +43,10 @@ class Modelled:
         above = np.flatnonzero(log_probabilities > self.log_threshold).tolist()
         return frozenset(END if index == EOS_CLASS else self.symbols[index + CLASS_OFFSET] for index in above)
 
+    def string(self, ids: np.ndarray) -> list[str]:
+        """Return the symbols of ids, without that of ``<bos>``, which is the first."""
+        return [self.symbols[index] for index in ids[1:].tolist()]
+
 
 def agreement_on_strings(
     observations: Sequence[Observation], modelled: Modelled, extracted: Reader, truth: Reader | None
@@ -121,7 +125,7 @@ def _classes(modelled: Modelled) -> list[str]:
 
 def _sides(each: Observation, modelled: Modelled, extracted: Reader) -> list[frozenset[str]]:
     """Return what can follow each prefix of a string."""
-    string = [modelled.symbols[index] for index in each.ids[1:].tolist()]
+    string = modelled.string(each.ids)
     return _padded(following(extracted, string), len(string) + 1)
 
 

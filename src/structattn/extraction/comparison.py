@@ -1,6 +1,6 @@
 """Compare two languages on all of their prefixes up to a length."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from structattn.tasks.formal_languages.next_symbols import END, Reader, ViablePrefix
@@ -25,14 +25,15 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What a comparison of two languages found on all strings of at most ``max_length`` symbols.
+    """What a comparison of two languages found on all strings of at most ``max_length`` symbols, or on given ones.
 
     Args:
         max_length: the longest prefixes that were compared.
         num_prefixes: the number of prefixes of strings of either language.
         num_equal: the number of those after which the same symbols can follow in both.
-        difference: the shortest prefix after which they differ.
-        counterexample: the shortest string in just one of them, if it has at most ``max_length`` symbols.
+        difference: the shortest prefix after which they differ; a longer one of a given string if none of these is.
+        counterexample: the shortest string in just one of them, if it has at most ``max_length`` symbols, or a given
+            one.
         in_first: whether the counterexample is in the first.
     """
 
@@ -72,6 +73,30 @@ class PrefixPair:
             first, second = (None if each is None else each.extended(symbol) for each in (self.first, self.second))
             if first is not None or second is not None:
                 yield PrefixPair((*self.string, symbol), first, second, self.count)
+
+
+def pairs_along(first: Reader, second: Reader, string: Sequence[str]) -> list[PrefixPair]:
+    """Return the prefixes of a string, from the empty one to the string itself."""
+    pair = PrefixPair((), first.start, second.start)
+    found = [pair]
+    for symbol in string:
+        sides = (None if each is None else each.extended(symbol) for each in (pair.first, pair.second))
+        found.append(pair := PrefixPair((*pair.string, symbol), *sides))
+    return found
+
+
+def with_strings(comparison: Comparison, strings: Iterable[Sequence[PrefixPair]]) -> Comparison:
+    """Return the comparison, with the first difference at a prefix of strings if it found none."""
+    for pairs in strings if comparison.is_equal else ():
+        different = next((each for each in pairs if each.sides[0] != each.sides[1]), None)
+        if different is None:
+            continue
+        ends = [END in (side or ()) for side in pairs[-1].sides]
+        comparison = replace(comparison, difference=Difference(different.string, *different.sides))
+        if ends[0] != ends[1]:
+            comparison = replace(comparison, counterexample=pairs[-1].string, in_first=ends[0])
+        return comparison
+    return comparison
 
 
 def prefix_pairs(

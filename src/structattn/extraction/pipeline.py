@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Literal
 
 import numpy as np
@@ -17,7 +18,7 @@ from structattn.extraction.agreement import (
     sides_with_extracted,
 )
 from structattn.extraction.automaton import PushdownAutomaton
-from structattn.extraction.comparison import Comparison, PrefixPair, compare, prefix_pairs
+from structattn.extraction.comparison import Comparison, PrefixPair, compare, pairs_along, prefix_pairs, with_strings
 from structattn.extraction.configurations import Simulator
 from structattn.extraction.learned import learned_automata
 from structattn.extraction.letters import Letters, ambiguous_share
@@ -101,7 +102,8 @@ class Extraction:
         trained: agreement on validation strings, of the lengths of training.
         short: agreement after all prefixes of short strings; None without a true grammar.
         forbidden_mass: the mean probability that the model gives to what the grammar forbids, on validation strings.
-        comparison: of the extracted (first) with the true grammar (second), exhaustively; None if that is unknown.
+        comparison: of the extracted (first) with the true grammar (second), exhaustively, and where that finds no
+            difference on validation strings; None if the true one is unknown.
     """
 
     algorithm: Algorithm
@@ -299,6 +301,10 @@ class _Judge:
             pairs = [each for layer in layers for each in layer]
             after = _after(self.subject, pairs, modelled)
             short = agreement_on_prefixes(pairs, after, modelled)
+            if comparison.is_equal and trained.extracted_truth is not None and trained.extracted_truth.value < 1:
+                along = [pairs_along(extracted, true, modelled.string(each.ids)) for each in observed]
+                comparison = with_strings(comparison, along)
+                pairs, after = list(chain(*along)), list(chain(*(each.log_probabilities for each in observed)))
             sides = sides_with_extracted(pairs, after, modelled, min(map(len, self.subject.valid)))
         return replace(
             extraction,
