@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from structattn.extraction.automaton import Configuration, PushdownAutomaton, Start, Transition
+from structattn.extraction.automaton import BOTTOM, Configuration, PushdownAutomaton, Start, Transition
 from structattn.extraction.comparison import compare, prefix_pairs
 from structattn.extraction.configurations import Simulator
 from structattn.extraction.minimization import minimized, simplified, unmerged
@@ -156,6 +156,24 @@ def test_controls_beyond_the_first_prefixes_are_not_merged(symbols):
     whole, minimal = chain(symbols), minimized(chain(symbols))
     assert minimal.max_length >= len(symbols)
     assert compare(Simulator(minimal.automaton), Simulator(whole), whole.alphabet, 40).is_equal
+
+
+def test_the_bottom_is_never_pushed_or_popped_after_merges():
+    """It could be the item that is pushed on each a, since nothing is popped."""
+    transitions = {Transition(control, "a", 1, "push", 1, 1): 1 for control in (0, 1)}
+    finals = frozenset(Configuration(control, 1) for control in (0, 1))
+    found = minimized(PushdownAutomaton(("a",), frozenset([Start(0, (BOTTOM, 1))]), transitions, finals)).automaton
+    for each in found.transitions:
+        assert each.item != BOTTOM
+        assert (each.top, each.action) != (BOTTOM, "pop")
+    assert next(iter(found.starts)).stack == (BOTTOM, 1)
+    assert found.controls == (0,)
+
+
+def test_items_above_a_replaced_bottom_are_not_named_like_it():
+    only = {Transition(0, "a", 3, "replace", 0, 3): 1}
+    automaton = PushdownAutomaton(("a",), frozenset([Start(0, (3,))]), only, frozenset([Configuration(0, 3)]))
+    assert automaton.numbered().items == (1,)
 
 
 def test_an_unmerged_automaton_has_the_same_language_and_its_grammar():

@@ -107,8 +107,9 @@ class PushdownAutomaton:
         return self.renamed(same, unchanged) if what == "controls" else self.renamed(unchanged, same)
 
     def numbered(self) -> "PushdownAutomaton":
-        """Return the automaton with controls and items numbered from 0 without gaps."""
-        return self.renamed(_positions(self.controls).__getitem__, _positions(self.items).__getitem__)
+        """Return the automaton with controls from 0 and items from 1, without gaps; the bottom stays 0."""
+        items = _positions(sorted({BOTTOM, *self.items}))
+        return self.renamed(_positions(self.controls).__getitem__, items.__getitem__)
 
 
 def _positions(values: Iterable[int]) -> dict[int, int]:

@@ -1,12 +1,12 @@
 """Smaller automata and grammars of the same language, up to a length."""
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from structattn.extraction.automaton import PushdownAutomaton
+from structattn.extraction.automaton import BOTTOM, PushdownAutomaton
 from structattn.extraction.comparison import compare, prefix_pairs
 from structattn.extraction.configurations import Simulator
 from structattn.extraction.to_grammar import TooManyRulesError, grammar_of, unused_name
@@ -26,7 +26,8 @@ class Minimal:
     """An automaton, and the grammar of its language.
 
     Args:
-        automaton: in which no two controls, and no two items, can be made one, or whose merges are not kept.
+        automaton: in which no two controls, and no two items above the bottom, can be made one, or the
+            unmerged one.
         grammar: the same, simplified.
         max_length: the length of prefixes up to which merges were found not to change the language; 0 without merges.
     """
@@ -54,7 +55,7 @@ class Minimal:
 
 
 def minimized(automaton: PushdownAutomaton, length: int = LENGTH) -> Minimal:
-    """Merge controls, then items, greedily, while the symbols that can follow all short prefixes stay the same.
+    """Merge controls, then items, not the bottom, greedily, while the same symbols can follow all short prefixes.
 
     A merge only adds strings, so that two controls that cannot be made one cannot be after other merges either: each
     pair is tried once. A merge may add strings beyond that length: compare the result, not the automaton that it is of.
@@ -86,7 +87,7 @@ def minimized(automaton: PushdownAutomaton, length: int = LENGTH) -> Minimal:
             if same(candidate := _merged(automaton, group, what)):
                 automaton = candidate
         kept = list[int]()
-        for each in getattr(automaton, what):
+        for each in _mergeable(getattr(automaton, what), what):
             merges = (automaton.merged(other, each, what) for other in kept)
             smaller = next((candidate for candidate in merges if same(candidate)), None)
             if smaller is None:
@@ -121,6 +122,11 @@ def _compared_length(whole: Simulator, alphabet: Sequence[str], length: int) -> 
     return reached
 
 
+def _mergeable(values: Iterable[int], what: Literal["controls", "items"]) -> list[int]:
+    """Return all controls, and all items but the bottom, which is neither pushed nor popped."""
+    return [each for each in values if what == "controls" or each != BOTTOM]
+
+
 def _merged(
     automaton: PushdownAutomaton, group: Sequence[int], what: Literal["controls", "items"]
 ) -> PushdownAutomaton:
@@ -139,7 +145,7 @@ def _alike(automaton: PushdownAutomaton, what: Literal["controls", "items"]) -> 
         value = each.target if what == "controls" else each.item
         if value is not None:
             symbols.setdefault(value, set()).add(each.symbol)
-    groups = grouped(symbols, lambda value: frozenset(symbols[value]))
+    groups = grouped(_mergeable(symbols, what), lambda value: frozenset(symbols[value]))
     return [group for group in groups.values() if len(group) > 1]
 
 
