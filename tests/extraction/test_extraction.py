@@ -26,6 +26,7 @@ from structattn.extraction.drawing import automaton_svg
 from structattn.extraction.files import require_folder, write_extraction
 from structattn.extraction.letters import covering, find_letters
 from structattn.extraction.minimization import Minimal, minimized
+from structattn.extraction.page import extraction_page
 from structattn.extraction.pipeline import ExtractionSettings, extract
 from structattn.extraction.stacks import (
     Allowed,
@@ -193,6 +194,9 @@ def test_threshold_is_the_middle_of_a_wide_gap_only():
     narrow = find_threshold(observed(*np.geomspace(1e-6, 0.5, 40)))
     assert not narrow.separates
     assert narrow.value == FALLBACK
+    assert (wide.origin, narrow.origin) == ("gap", "fallback")
+    large = find_threshold(observed(*np.geomspace(1e-6, 0.5, 500)))
+    assert large.value == 0.001
 
 
 @pytest.mark.parametrize(
@@ -410,6 +414,25 @@ def test_a_grammar_too_large_for_a_file_is_left_out_of_the_files(read_one, tmp_p
     content = json.loads((tmp_path / "automaton.json").read_text())
     assert content["grammar"] is None
     assert content["automaton"] is not None
+
+
+def test_page_says_where_the_threshold_is_from(read_one):
+    run, found = read_one
+    assert found.threshold.origin == "fitted"
+    assert "where model and automaton agree most" in extraction_page(run, found).decode()
+    given = extract(run, ExtractionSettings(strings=20, max_length=4, threshold=0.02))
+    page = extraction_page(run, given).decode()
+    assert "2.00e-02, as given" in page
+    assert "agree most" not in page
+
+
+def test_a_threshold_without_the_gap_keeps_its_measured_factor():
+    """Automata are also judged without the gap, which can be another one than that below what can follow."""
+    threshold = Threshold(0.001, 34.0, 2e-4, 7e-3)
+    judge = pipeline._Judge(None, ExtractionSettings(), threshold, Modelled(SYMBOLS, np.log(0.001)), None).without_gap()
+    assert judge.threshold.factor == 34
+    assert not judge.threshold.separates
+    assert judge.modelled.log_threshold == np.log(judge.threshold.value)
 
 
 def test_an_automaton_too_large_for_a_grammar_is_named(run_dirs, monkeypatch):

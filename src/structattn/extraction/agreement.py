@@ -43,6 +43,11 @@ class Modelled:
         above = np.flatnonzero(log_probabilities > self.log_threshold).tolist()
         return frozenset(END if index == EOS_CLASS else self.symbols[index + CLASS_OFFSET] for index in above)
 
+    @property
+    def classes(self) -> list[str]:
+        """The names of the output classes: ``END`` and the symbols."""
+        return [END, *self.symbols[EOS_CLASS + CLASS_OFFSET + 1 :]]
+
     def string(self, ids: np.ndarray) -> list[str]:
         """Return the symbols of ids, without that of ``<bos>``, which is the first."""
         return [self.symbols[index] for index in ids[1:].tolist()]
@@ -109,7 +114,7 @@ def _agreement(rows: Sequence[_Row]) -> Agreement:
 
 def fitted_threshold(observations: Sequence[Observation], modelled: Modelled, extracted: Reader) -> float:
     """Return the threshold at which model and extracted grammar allow the same symbols after most prefixes."""
-    names = _classes(modelled)
+    names = modelled.classes
     allowed, forbidden = list[float](), list[float]()
     for each in observations:
         for row, side in zip(np.exp(each.log_probabilities), _sides(each, modelled, extracted), strict=True):
@@ -117,10 +122,6 @@ def fitted_threshold(observations: Sequence[Observation], modelled: Modelled, ex
             allowed.append(row[follows].min(initial=1.0))
             forbidden.append(row[~follows].max(initial=0.0))
     return best_threshold(allowed, forbidden)
-
-
-def _classes(modelled: Modelled) -> list[str]:
-    return [END, *modelled.symbols[EOS_CLASS + CLASS_OFFSET + 1 :]]
 
 
 def _sides(each: Observation, modelled: Modelled, extracted: Reader) -> list[frozenset[str]]:
@@ -132,7 +133,7 @@ def _sides(each: Observation, modelled: Modelled, extracted: Reader) -> list[fro
 def forbidden_mass(observations: Sequence[Observation], modelled: Modelled, extracted: Reader) -> float:
     """Return the mean probability that a model gives to what the extracted grammar forbids, after all prefixes."""
     total, count = 0.0, 0
-    names = _classes(modelled)
+    names = modelled.classes
     for each in observations:
         for row, side in zip(np.exp(each.log_probabilities), _sides(each, modelled, extracted), strict=True):
             total += float(sum(p for name, p in zip(names, row, strict=True) if name not in side))

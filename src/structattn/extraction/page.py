@@ -20,6 +20,13 @@ ALGORITHMS = {
     "visibly pushdown": "learned from the model's answers, with the pushes and pops of its stack as calls and returns",
 }
 
+ORIGINS = {
+    "gap": "in the middle of the widest gap",
+    "given": "as given",
+    "fallback": "by convention",
+    "fitted": "where model and automaton agree most",
+}
+
 
 def share(proportion: Proportion | None) -> str:
     """Format a share with its interval."""
@@ -107,12 +114,13 @@ def _agreement_note(extraction: Extraction) -> str:
 
 def _facts(run: TrainedRun, extraction: Extraction) -> list[tuple[str, str]]:
     threshold, symbols = extraction.threshold, run.prepared.vocabulary.symbols
-    separates = "separates" if threshold.separates else "does not separate: chosen where model and automaton agree most"
+    separates = "separates" if threshold.has_gap else "does not separate"
     letters = ", ".join(f"{symbols[symbol]} {len(of)}" for symbol, of in extraction.letters.of_symbol.items())
     return [
         ("algorithm", ALGORITHMS[extraction.algorithm]),
         ("strings", f"{extraction.num_strings[0]} sampled, {extraction.num_strings[1]} short"),
-        ("threshold", f"{threshold.value:.2e}; a gap of a factor of {threshold.factor:.1f} {separates}"),
+        ("threshold", f"{threshold.value:.2e}, {ORIGINS[threshold.origin]}"),
+        ("widest gap", f"of a factor of {threshold.factor:.1f}, which {separates}"),
         ("letters of each symbol", letters),
         ("classes of vectors", str(extraction.letters.num_vectors)),
         ("ambiguous letters", f"{extraction.ambiguous:.2%} of steps"),

@@ -38,7 +38,7 @@ from structattn.extraction.reading import (
     validation_strings,
 )
 from structattn.extraction.stacks import Observation, stack_reader
-from structattn.extraction.threshold import FALLBACK, Threshold, find_threshold
+from structattn.extraction.threshold import Threshold, fallback_of, find_threshold
 from structattn.extraction.to_grammar import TooManyRulesError
 from structattn.extraction.transitions import automaton_of
 from structattn.extraction.verdict import MIN_AGREEMENT, Verdict, verdict_of
@@ -148,7 +148,7 @@ def extract(run: TrainedRun, settings: ExtractionSettings = ExtractionSettings()
     observed = observe(run, reader, valid, what="validation strings")
     threshold = find_threshold(observed)
     if settings.threshold is not None:
-        threshold = replace(threshold, value=settings.threshold)
+        threshold = replace(threshold, value=settings.threshold, origin="given")
     modelled = Modelled(run.prepared.vocabulary.symbols, math.log(threshold.value))
     judge = _Judge(Subject(run, reader, valid, observed), settings, threshold, modelled, true_grammar(run))
     strings = Strings(
@@ -231,8 +231,9 @@ class _Judge:
 
     def without_gap(self) -> "_Judge":
         """Return a judge that fits the threshold to each automaton."""
-        modelled = Modelled(self.modelled.symbols, math.log(FALLBACK))
-        return replace(self, threshold=replace(self.threshold, value=FALLBACK, factor=1.0), modelled=modelled)
+        value = fallback_of(len(self.modelled.classes))
+        threshold = replace(self.threshold, value=value, origin="fallback")
+        return replace(self, threshold=threshold, modelled=Modelled(self.modelled.symbols, math.log(value)))
 
     def extraction(
         self,
@@ -276,7 +277,7 @@ class _Judge:
         """Return the threshold, fitted where none separates, and the agreement on validation strings."""
         observed, threshold, modelled = self.subject.observed, self.threshold, self.modelled
         if self.settings.threshold is None and not threshold.separates:
-            threshold = replace(threshold, value=fitted_threshold(observed, modelled, extracted))
+            threshold = replace(threshold, value=fitted_threshold(observed, modelled, extracted), origin="fitted")
             modelled = Modelled(modelled.symbols, math.log(threshold.value))
         return threshold, modelled, agreement_on_strings(observed, modelled, extracted, true)
 

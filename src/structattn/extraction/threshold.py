@@ -1,7 +1,8 @@
 """The probability that separates the symbols that can follow from those that cannot."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
@@ -11,7 +12,13 @@ LOW, HIGH = 1e-5, 0.2
 MIN_FACTOR = 5.0
 """Of a gap that separates."""
 FALLBACK = 0.01
-"""Of probabilities of sampled symbols, where no gap separates."""
+"""Of probabilities of sampled symbols, where no gap separates; half an equal share in alphabets above 50 symbols."""
+Origin = Literal["gap", "given", "fallback", "fitted"]
+
+
+def fallback_of(num_classes: int) -> float:
+    """Return the threshold of sampled symbols where no gap separates, given the number of symbols and the end."""
+    return min(FALLBACK, 0.5 / num_classes)
 
 
 @dataclass(frozen=True)
@@ -22,23 +29,30 @@ class Threshold:
         value: τ: what has a higher probability can follow.
         factor: the ratio of the probabilities on both sides of the widest gap.
         low, high: the two probabilities.
+        origin: of ``value``: in the gap, given by the user, ``fallback_of`` the alphabet, or fitted to an automaton.
     """
 
     value: float
     factor: float
     low: float
     high: float
+    origin: Origin = "gap"
+
+    @property
+    def has_gap(self) -> bool:
+        """Whether the widest gap is wide."""
+        return self.factor >= MIN_FACTOR
 
     @property
     def separates(self) -> bool:
-        """Whether the gap is wide: otherwise ``value`` is a convention."""
-        return self.factor >= MIN_FACTOR
+        """Whether ``value`` is in a wide gap, or given where there is one."""
+        return self.has_gap and self.origin in ("gap", "given")
 
 
 def find_threshold(observations: Sequence[Observation]) -> Threshold:
     """Return the middle of the widest gap of log p between 1e-5 and 0.2, over all symbols after all prefixes.
 
-    Where the gap is narrower than a factor of ``MIN_FACTOR``, the threshold is ``FALLBACK``.
+    Where the gap is narrower than a factor of ``MIN_FACTOR``, the threshold is ``fallback_of`` the alphabet.
     """
     logs = np.concatenate([each.log_probabilities.ravel() for each in observations])
     edges = np.sort(logs.clip(np.log(LOW), np.log(HIGH)))  # lower and higher ones are on the sides of any gap
@@ -46,8 +60,10 @@ def find_threshold(observations: Sequence[Observation]) -> Threshold:
     widest = int(widths.argmax())
     low, high = edges[widest], edges[widest + 1]
     factor = float(np.exp(high - low))
-    value = float(np.exp((low + high) / 2)) if factor >= MIN_FACTOR else FALLBACK
-    return Threshold(value, factor, float(np.exp(low)), float(np.exp(high)))
+    found = Threshold(float(np.exp((low + high) / 2)), factor, float(np.exp(low)), float(np.exp(high)))
+    if found.has_gap:
+        return found
+    return replace(found, value=fallback_of(observations[0].log_probabilities.shape[-1]), origin="fallback")
 
 
 def best_threshold(allowed: Sequence[float], forbidden: Sequence[float]) -> float:

@@ -103,7 +103,7 @@ def _reasons(checks: Checks, agreement: float | None, absent: str) -> list[str]:
     if agreement is None:
         reasons.append(absent)
     elif agreement < MIN_AGREEMENT:
-        gap = "" if checks.threshold.separates else f"; no gap (factor {checks.threshold.factor:.1f})"
+        gap = "" if checks.threshold.has_gap else f"; no gap (factor {checks.threshold.factor:.1f})"
         reasons.append(f"the model allows the same symbols after {agreement:.1%} of prefixes{gap}")
     return reasons
 
