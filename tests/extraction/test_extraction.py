@@ -20,7 +20,7 @@ from structattn.extraction import pipeline, to_grammar
 from structattn.extraction.agreement import Modelled, sides_with_extracted
 from structattn.extraction.automaton import Configuration, PushdownAutomaton, Start, Transition
 from structattn.extraction.causal import disabled
-from structattn.extraction.comparison import compare, pairs_along, prefix_pairs, with_strings
+from structattn.extraction.comparison import Comparison, Difference, compare, pairs_along, prefix_pairs, with_strings
 from structattn.extraction.configurations import Simulator
 from structattn.extraction.drawing import automaton_svg
 from structattn.extraction.files import require_folder, write_extraction
@@ -39,7 +39,7 @@ from structattn.extraction.stacks import (
 )
 from structattn.extraction.threshold import FALLBACK, Threshold, best_threshold, find_threshold
 from structattn.extraction.transitions import Evidence, automaton_of
-from structattn.extraction.verdict import Checks, verdict_of
+from structattn.extraction.verdict import Checks, described, verdict_of
 from structattn.loading.runs import open_run
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import UsageError
@@ -282,6 +282,13 @@ def test_extraction_compares_validation_strings_beyond_the_short_ones(read_one, 
     assert len(again.comparison.difference.prefix) > 2
 
 
+def test_counterexamples_show_invisible_symbols():
+    found = Comparison(3, 2, 1, Difference((" ",), frozenset(), None), (" ", "\u200b", "a" * 20), True)
+    shown = f"␣ \\u200b {'a' * 20}"
+    assert described(found) == f"only the automaton has {shown}"
+    assert described(replace(found, counterexample=None)) == "other symbols can follow ␣"
+
+
 def test_verdict_is_not_another_language_where_the_model_sides_with_the_true_one():
     """The automaton lacks ( ) ( ), which the model has: it is not what the model has learned."""
     dyck = Recognizer(GRAMMARS["dyck"]())
@@ -331,6 +338,15 @@ def test_drawing_of_ten_controls_has_each_edge_once_and_no_number_upon_another()
     places = [complex(float(each.get("cx")), float(each.get("cy"))) for each in numbers]
     assert min(abs(a - b) for i, a in enumerate(places) for b in places[:i]) >= 16
     assert "prefers-color-scheme: dark" in root.find(f"{name}style").text
+
+
+def test_drawing_is_as_wide_as_its_longest_line():
+    transitions = {Transition(0, "verylongsymbolname1", top, "replace", 1, 9): 1 for top in range(12)}
+    finals = frozenset([Configuration(1, 9)])
+    automaton = PushdownAutomaton(("verylongsymbolname1",), frozenset([Start(0, (0,))]), transitions, finals)
+    root = ElementTree.fromstring(automaton_svg(automaton))
+    for each in root.iter("{http://www.w3.org/2000/svg}text"):
+        assert float(each.get("x")) + 7 * len(each.text) < float(root.get("width"))
 
 
 @pytest.fixture(scope="module")
@@ -453,6 +469,24 @@ def test_a_threshold_is_a_probability(threshold):
         ExtractionSettings(threshold=threshold)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("strings", 0), ("strings", -3), ("max_length", 0), ("max_length", -1), ("short_length", -1), ("layer", -1)],
+)
+def test_numbers_of_settings_have_bounds(name, value):
+    with pytest.raises(UsageError, match=f"{name}={value}; expected at least"):
+        ExtractionSettings(**{name: value})
+
+
+def test_page_of_unknown_language_does_not_speak_of_another(read_one):
+    run, found = read_one
+    checks = Checks(0.0, 0.0, Threshold(1e-3, 20.0, 2e-4, 4e-3))
+    verdict = verdict_of(checks, 1.0, None, has_truth=False)
+    page = extraction_page(run, replace(found, verdict=verdict, comparison=None)).decode()
+    assert "An automaton of another language" not in page
+    assert "An automaton agrees with the model" in page
+
+
 def test_files_that_no_extraction_has_written_are_kept(run_dirs, tmp_path):
     def extract_to(folder):
         words = ["extract", str(run_dirs["superposition"]), "-o", str(folder), "--strings", "5", "--max-length", "3"]
@@ -479,6 +513,13 @@ def test_a_run_without_one_stack_is_refused(run_dirs):
     with pytest.raises(UsageError, match="0 stacks in layer 9; expected one of the layers with stacks: 1"):
         stack_reader(open_run(run_dirs["nondeterministic"]), 9)
     assert isinstance(stack_reader(open_run(run_dirs["two"]), 1), SuperpositionReader)
+
+
+def test_a_model_of_another_kind_is_named():
+    model = SimpleNamespace(kind="lstm")
+    run = SimpleNamespace(run_dir=Path("runs/lstm"), model=None, settings=SimpleNamespace(model=model))
+    with pytest.raises(UsageError, match="runs/lstm: is a model of kind 'lstm'; expected a transformer language model"):
+        stack_reader(run)
 
 
 def test_a_run_on_other_data_is_refused():

@@ -23,7 +23,7 @@ svg.automaton .arrow { fill: var(--line); }
 svg.automaton .control { fill: var(--paper); stroke: var(--ink); stroke-width: 1.6; }
 svg.automaton .number { fill: var(--paper); stroke: var(--line); }
 """
-NODE, BADGE, LINE_HEIGHT, LEGEND_WIDTH = 22.0, 10.0, 20.0, 330.0
+NODE, BADGE, LINE_HEIGHT, LEGEND_WIDTH, LETTER = 22.0, 10.0, 20.0, 330.0, 8.5  # LETTER: more than most have
 _ALONG = (0.5, 0.38, 0.62, 0.28, 0.72)  # places of a number along its edge, the first that is free
 
 
@@ -63,7 +63,7 @@ def automaton_svg(automaton: PushdownAutomaton) -> Markup:
     places = _places(automaton.controls, size)
     lines = list(_legend(automaton, edges))
     height = max(size, LINE_HEIGHT * (len(lines) + 1))
-    width = size + LEGEND_WIDTH
+    width = size + max(LEGEND_WIDTH, 40 + LETTER * max(len(line) for _, line in lines))
     shapes = [tag("style", Markup(_STYLE)), _arrow(), *_edges(edges, places, size)]
     for control, place in places.items():
         shapes.append(_circle(place, NODE, "control"))

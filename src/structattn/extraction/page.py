@@ -7,7 +7,7 @@ from structattn.extraction.drawing import automaton_svg
 from structattn.extraction.pipeline import Extraction
 from structattn.loading.trained_run import TrainedRun
 from structattn.metrics.statistics import Proportion
-from structattn.report.page import MISSING, Markup, joined, page_text, table, tag
+from structattn.report.page import MISSING, Markup, joined, page_text, table, tag, visible
 from structattn.support.environment import name_of
 
 VERDICTS = {
@@ -73,9 +73,7 @@ def extraction_page(run: TrainedRun, extraction: Extraction) -> bytes:
     name = name_of(run.run_dir)
     parts = [
         tag("h1", f"What the stack of {name} has learned"),
-        tag(
-            "p", tag("strong", VERDICTS[extraction.verdict.kind]), joined(f": {'; '.join(extraction.verdict.reasons)}.")
-        ),
+        tag("p", tag("strong", _verdict(extraction)), joined(f": {'; '.join(extraction.verdict.reasons)}.")),
     ]
     if extraction.minimal is not None:
         automaton, text = extraction.minimal.automaton, extraction.minimal.text
@@ -106,6 +104,12 @@ def extraction_page(run: TrainedRun, extraction: Extraction) -> bytes:
     return page_text(f"{name}: extracted automaton", joined(*parts))
 
 
+def _verdict(extraction: Extraction) -> str:
+    kind = extraction.verdict.kind
+    unknown = kind == "other language" and extraction.comparison is None
+    return "An automaton agrees with the model" if unknown else VERDICTS[kind]
+
+
 def _agreement_note(extraction: Extraction) -> str:
     mass = extraction.forbidden_mass
     given = "" if mass is None else f" The model gives {mass:.2e} of its probability to what the automaton forbids."
@@ -115,7 +119,7 @@ def _agreement_note(extraction: Extraction) -> str:
 def _facts(run: TrainedRun, extraction: Extraction) -> list[tuple[str, str]]:
     threshold, symbols = extraction.threshold, run.prepared.vocabulary.symbols
     separates = "separates" if threshold.has_gap else "does not separate"
-    letters = ", ".join(f"{symbols[symbol]} {len(of)}" for symbol, of in extraction.letters.of_symbol.items())
+    letters = ", ".join(f"{visible(symbols[symbol])} {len(of)}" for symbol, of in extraction.letters.of_symbol.items())
     return [
         ("algorithm", ALGORITHMS[extraction.algorithm]),
         ("strings", f"{extraction.num_strings[0]} sampled, {extraction.num_strings[1]} short"),

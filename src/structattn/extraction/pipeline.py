@@ -69,7 +69,7 @@ class ExtractionSettings:
         seed: of the samples.
 
     Raises:
-        UsageError: the threshold is not above 0 and below 1.
+        UsageError: the threshold is not above 0 and below 1, or another number is too low.
     """
 
     layer: int | None = None
@@ -82,6 +82,10 @@ class ExtractionSettings:
     def __post_init__(self) -> None:
         if self.threshold is not None and not 0 < self.threshold < 1:
             raise UsageError(f"threshold={self.threshold:g}; expected a probability above 0 and below 1")
+        for name, least in {"layer": 0, "strings": 1, "max_length": 1, "short_length": 0}.items():
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise UsageError(f"{name}={value}; expected at least {least}")
 
 
 @dataclass(frozen=True)

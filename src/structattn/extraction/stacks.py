@@ -179,7 +179,8 @@ def stack_reader(run: TrainedRun, layer: int | None = None) -> StackReader:
         UsageError: the model is no transformer language model, or has no stack there, several, or one of another kind.
     """
     if not isinstance(run.model, LanguageModel):
-        raise UsageError(f"{run.run_dir}: is of task {run.settings.task!r}; expected a transformer language model")
+        kind = run.settings.model.kind
+        raise UsageError(f"{run.run_dir}: is a model of kind {kind!r}; expected a transformer language model")
     stacks = [
         (index, module)
         for index, block in enumerate(run.model.layers.blocks)

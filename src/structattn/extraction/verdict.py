@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from structattn.extraction.comparison import Comparison
+from structattn.extraction.comparison import Comparison, String
 from structattn.extraction.threshold import Threshold
+from structattn.report.page import visible
 
 Kind = Literal["exact", "other language", "no automaton agrees"]
 
@@ -44,7 +45,8 @@ class Verdict:
 
     Args:
         kind: "exact": the automaton agrees with the model, and with the true language on all strings up to a length;
-            "other language": it agrees with the model, and differs from the true language; "no automaton agrees".
+            "other language": it agrees with the model, and differs from the true language, or that is unknown;
+            "no automaton agrees".
         reasons: why no automaton agrees, else what differs or how far it is exact; a remark where
             the model does not need the stack.
     """
@@ -112,7 +114,10 @@ def described(comparison: Comparison) -> str:
     """Describe the shortest difference of an extracted (first) and a true grammar (second)."""
     if comparison.counterexample is not None:
         where = "only the automaton" if comparison.in_first else "only the language"
-        return f"{where} has {' '.join(comparison.counterexample) or 'the empty string'}"
+        return f"{where} has {_shown(comparison.counterexample) or 'the empty string'}"
     assert comparison.difference is not None
-    prefix = " ".join(comparison.difference.prefix) or "the empty prefix"
-    return f"other symbols can follow {prefix}"
+    return f"other symbols can follow {_shown(comparison.difference.prefix) or 'the empty prefix'}"
+
+
+def _shown(string: String) -> str:
+    return " ".join(visible(each, longest=1000) for each in string)
