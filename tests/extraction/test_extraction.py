@@ -439,6 +439,7 @@ def test_page_says_where_the_threshold_is_from(read_one):
     given = extract(run, ExtractionSettings(strings=20, max_length=4, threshold=0.02))
     page = extraction_page(run, given).decode()
     assert "2.00e-02, as given" in page
+    assert "too narrow as prefixes of one string are not independent" in page
     assert "agree most" not in page
 
 

@@ -20,6 +20,8 @@ _Row = tuple[frozenset[str], frozenset[str], frozenset[str] | None]  # model, ex
 class Agreement:
     """Shares of prefixes after which two of the three allow the same symbols, with 95 % intervals.
 
+    The intervals take prefixes as independent, which those of one string are not: they are too narrow.
+
     Args:
         extracted_model: extracted grammar and model.
         extracted_truth: extracted and true grammar; None if that is unknown.

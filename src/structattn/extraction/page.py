@@ -113,7 +113,8 @@ def _verdict(extraction: Extraction) -> str:
 def _agreement_note(extraction: Extraction) -> str:
     mass = extraction.forbidden_mass
     given = "" if mass is None else f" The model gives {mass:.2e} of its probability to what the automaton forbids."
-    return f"Share of prefixes after which the same symbols can follow, with 95 % intervals.{given}"
+    intervals = "95 % intervals, too narrow as prefixes of one string are not independent"
+    return f"Share of prefixes after which the same symbols can follow, with {intervals}.{given}"
 
 
 def _facts(run: TrainedRun, extraction: Extraction) -> list[tuple[str, str]]:
