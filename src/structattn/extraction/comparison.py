@@ -80,8 +80,9 @@ def pairs_along(first: Reader, second: Reader, string: Sequence[str]) -> list[Pr
     pair = PrefixPair((), first.start, second.start)
     found = [pair]
     for symbol in string:
-        sides = (None if each is None else each.extended(symbol) for each in (pair.first, pair.second))
-        found.append(pair := PrefixPair((*pair.string, symbol), *sides))
+        first, second = (None if each is None else each.extended(symbol) for each in (pair.first, pair.second))
+        pair = PrefixPair((*pair.string, symbol), first, second)
+        found.append(pair)
     return found
 
 
