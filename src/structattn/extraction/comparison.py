@@ -80,8 +80,8 @@ def pairs_along(first: Reader, second: Reader, string: Sequence[str]) -> list[Pr
     pair = PrefixPair((), first.start, second.start)
     found = [pair]
     for symbol in string:
-        first, second = (None if each is None else each.extended(symbol) for each in (pair.first, pair.second))
-        pair = PrefixPair((*pair.string, symbol), first, second)
+        left, right = (None if each is None else each.extended(symbol) for each in (pair.first, pair.second))
+        pair = PrefixPair((*pair.string, symbol), left, right)
         found.append(pair)
     return found
 
