@@ -330,7 +330,7 @@ def _shortfall(row: TableRow, requirement: Requirement) -> str:
     mean = row.over_trials[split][name].mean
     if mean >= requirement.at_least:
         return ""
-    return f"{_label(row.cell)} has {mean:.2g} in {requirement.score}, {requirement.at_least:g} is needed"
+    return f"{_label(row.cell)} has {mean:.3g} in {requirement.score}, {requirement.at_least:g} is needed"
 
 
 def _trials(rows: list[TableRow]) -> str:

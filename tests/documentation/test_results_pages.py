@@ -85,7 +85,7 @@ def test_a_verdict_is_that_of_the_lines_of_the_trials(verdicts):
 def test_a_model_that_has_not_learned_its_task_decides_nothing(verdicts):
     (row,) = (row for row in verdicts if row.finding.finding.startswith("LSTM+Nd with the reading"))
     assert row.verdict == findings.NOT_HERE
-    assert "LSTM has 3.3e-05 in test.full_match" in row.why
+    assert "LSTM has 3.33e-05 in test.full_match" in row.why
 
 
 def test_the_best_of_several_trials_is_said_to_be_that(verdicts):
