@@ -228,7 +228,7 @@ def spelled_run(tmp_path_factory):
 def test_stop_strings_may_begin_with_the_space_before_the_first_word(spelled_run, level):
     """A stop string is found in the spelling of the whole text, from the end of the prompt on."""
     run, stop = spelled_run(level), " " if level in ("character", "byte") else " s"
-    plain, stopped = (run.generate(["the cat"], n=300, max_length=8, stop=s)[0] for s in ((), (stop,)))
+    plain, stopped = (run.generate(["the cat"], n=2_000, max_length=3, stop=s)[0] for s in ((), (stop,)))
     places = [each.text.find(stop, len("the cat")) for each in plain]
     assert [each.text for each in stopped] == [
         each.text if place < 0 else each.text[:place] for each, place in zip(plain, places, strict=True)
