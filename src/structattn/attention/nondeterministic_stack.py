@@ -18,7 +18,7 @@ from structattn.operators import (
     nondeterministic_stack_step,
     nondeterministic_stack_weights,
 )
-from structattn.operators.common.checks import mask_padding, require_positive
+from structattn.operators.common.checks import mask_padding
 from structattn.operators.common.implementation import Implementation
 from structattn.operators.nondeterministic_stack.arguments import checked_window, split_logits
 from structattn.operators.nondeterministic_stack.contents import (
@@ -26,6 +26,7 @@ from structattn.operators.nondeterministic_stack.contents import (
     nondeterministic_stack_prefix_posteriors,
 )
 from structattn.support.shapes import Bool, Float, Lengths
+from structattn.support.sizes import require_positive
 
 
 class NondeterministicStackAttention(nn.Module):

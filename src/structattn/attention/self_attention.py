@@ -28,7 +28,7 @@ class SelfAttention(nn.Module):
         batch_first: whether tensors are (B, T, d); False: (T, B, d), torch's default.
 
     Raises:
-        TypeError: ``layer`` is none.
+        TypeError: ``layer`` is no attention layer.
     """
 
     in_proj_weight = in_proj_bias = None  # torch's blocks then call forward

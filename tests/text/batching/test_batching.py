@@ -119,7 +119,7 @@ def test_no_examples_give_no_batches():
     ],
 )
 def test_empty_batches_are_rejected(call):
-    with pytest.raises(ValueError, match="is 0; expected at least 1"):
+    with pytest.raises(ValueError, match="=0; expected at least 1"):
         call()
 
 

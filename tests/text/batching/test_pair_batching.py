@@ -69,7 +69,7 @@ def test_seeds_and_epochs_change_members_and_order():
 
 
 def test_impossible_plans_are_rejected():
-    for arguments, reason in ((([1], [1], 0, 0, 0), "tokens is 0"), (([1], [1, 2], 9, 0, 0), "1 source lengths and 2")):
+    for arguments, reason in ((([1], [1], 0, 0, 0), "tokens=0"), (([1], [1, 2], 9, 0, 0), "1 source lengths and 2")):
         with pytest.raises(ValueError, match=reason):
             pair_token_batches(*arguments)
     with pytest.raises(ValueError, match="limited is 'all'"):

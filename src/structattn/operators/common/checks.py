@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from structattn.operators.common.registration import register
+from structattn.support.sizes import require_positive
 
 _LOW = (torch.float16, torch.bfloat16)
 
@@ -207,17 +208,6 @@ def full_memory_lengths(
     if lengths is None or memory_lengths is not None:
         return memory_lengths
     return torch.full_like(lengths, memory.shape[-2])
-
-
-def require_positive(**sizes: int) -> None:
-    """Check sizes of a layer.
-
-    Raises:
-        ValueError: one is less than 1.
-    """
-    for name, size in sizes.items():
-        if size < 1:
-            raise ValueError(f"{name}={size}; expected at least 1")
 
 
 def head_size(size: int, num_heads: int, name: str = "d_model") -> int:

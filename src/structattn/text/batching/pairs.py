@@ -11,9 +11,10 @@ from torch import Tensor
 
 from structattn.support.seeds import numpy_generator
 from structattn.support.shapes import Int64
+from structattn.support.sizes import require_positive
 from structattn.support.special_tokens import BOS, EOS
 from structattn.text.batching.corruption import SubwordDropout, UnknownWords, unknown_words
-from structattn.text.batching.sequences import Indices, check_positive, pad, shuffle_batches
+from structattn.text.batching.sequences import Indices, pad, shuffle_batches
 from structattn.text.folders.parallel import Pairs, RareWords
 
 LimitedSide = Literal["source", "target", "both", "sum"]
@@ -82,7 +83,7 @@ def pair_token_batches(
     Raises:
         ValueError: ``tokens`` is below 1, the numbers of lengths differ, or ``limited`` is not one of these.
     """
-    check_positive(tokens=tokens)
+    require_positive(tokens=tokens)
     if limited not in get_args(LimitedSide):
         raise ValueError(f"limited is {limited!r}; expected one of {list(get_args(LimitedSide))}")
     lengths = np.asarray(source_lengths, dtype=np.int64), np.asarray(target_lengths, dtype=np.int64)

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from structattn.support.seeds import numpy_generator
 from structattn.support.shapes import Int64
+from structattn.support.sizes import require_positive
 from structattn.support.special_tokens import BOS, EOS, PAD
 from structattn.text.folders.sequences import Sequences
 
@@ -49,7 +50,7 @@ def sequence_batches(lengths: Sequence[int] | Indices, size: int, seed: int, epo
     A batch always holds the same sequences: neighbours in file order among those of their length. Only the order of
     the batches is shuffled. Without an epoch they are in ascending order of length.
     """
-    check_positive(size=size)
+    require_positive(size=size)
     values = np.asarray(lengths, dtype=np.int64)
     by_length = np.argsort(values, kind="stable")
     starts_of_lengths = np.flatnonzero(np.diff(values[by_length])) + 1
@@ -74,7 +75,7 @@ def token_batches(lengths: Sequence[int] | Indices, tokens: int, seed: int, epoc
         seed: determines the order together with the epoch.
         epoch: the epoch, from 0; ``None`` for no shuffling.
     """
-    check_positive(tokens=tokens)
+    require_positive(tokens=tokens)
     values = np.asarray(lengths, dtype=np.int64)
     order = np.arange(len(values))
     if epoch is not None:
@@ -106,7 +107,7 @@ def stream_batches(num_targets: int, length: int, size: int, seed: int, epoch: i
         seed: determines the order together with the epoch.
         epoch: the epoch, from 0; ``None`` for no shuffling.
     """
-    check_positive(length=length, size=size)
+    require_positive(length=length, size=size)
     count = -(-num_targets // length)
     windows = np.arange(count) if epoch is None else numpy_generator(seed, "windows", epoch).permutation(count)
     return [windows[start : start + size] for start in range(0, count, size)]
@@ -118,17 +119,6 @@ def shuffle_batches(batches: list[Indices], seed: int, epoch: int | None) -> lis
     if epoch is None:
         return batches
     return [batches[index] for index in numpy_generator(seed, "batches", epoch).permutation(len(batches))]
-
-
-def check_positive(**sizes: int) -> None:
-    """Check that every value is at least 1.
-
-    Raises:
-        ValueError: a value is not; the message has its name.
-    """
-    for name, value in sizes.items():
-        if value < 1:
-            raise ValueError(f"{name} is {value}; expected at least 1")
 
 
 def make_batch(
