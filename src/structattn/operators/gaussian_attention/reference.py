@@ -48,7 +48,7 @@ class Gaussians:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The fields by name, without the copies of ``asdict``; dynamo before torch 2.13 cannot trace ``vars``."""
+        """The fields by name, without the copies of ``asdict``; dynamo of torch 2.11 cannot trace ``vars``."""
         return {name: getattr(self, name) for name in self.__match_args__}
 
     def radius(self, dtype: torch.dtype) -> int:
