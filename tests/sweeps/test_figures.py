@@ -1,6 +1,7 @@
 """Figures of a sweep: points are scores of cells with intervals, in the order of the recipe."""
 
 import json
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -142,7 +143,7 @@ def test_figures_by_length_have_a_panel_per_value_and_a_curve_per_cell(tmp_path)
     assert hc.get_color() == again.get_color() != base.get_color(), "a model styles the same in all panels"
 
 
-def test_dependencies_of_matching_cells_are_drawn_and_computed_if_missing(run_here, tmp_path):
+def test_dependencies_of_matching_cells_are_drawn_and_computed_if_missing(run_here, tmp_path, caplog):
     lengths = {"train_lengths": [8, 8], "test_lengths": [8, 8]}
     tree = {
         "base": {
@@ -161,6 +162,10 @@ def test_dependencies_of_matching_cells_are_drawn_and_computed_if_missing(run_he
         (plot,) = sweep_figures(small, results.rows, results.ended, results.runs, "small")
         assert (plot.name, plot.caption) == ("small-dependencies", "figure 2")
         assert [axes.get_title("left") for axes in plot.figure.axes] == ["true dependencies", "hard", "soft"]
+    for row in results.rows:
+        shutil.rmtree(results.runs / row.selected)
+    assert sweep_figures(small, results.rows, results.ended, results.runs, "small") == []
+    assert caplog.messages == [f"{results.runs}: the figure dependencies lacks 2 cells without run folder"]
     with pytest.raises(ValueError, match=r"figures\.0: 'harder' is not a value of 'model'"):
         SweepSettings.model_validate(
             tree | {"figures": [{"kind": "dependencies", "cell": {"model": "harder"}, "caption": ""}]}

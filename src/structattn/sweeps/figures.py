@@ -1,5 +1,6 @@
 """The figures that a sweep's settings ask for."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -36,11 +37,14 @@ from structattn.tasks.translation.compare import compare_runs_by_bin
 from structattn.tasks.translation.comparison_report import differences_plot
 from structattn.tasks.translation.report import heads_of, locality_plot
 
+_logger = logging.getLogger(__name__)
+_OfCells = Dependencies | StackMaps | Locality | DifferencesByBin
+
 
 def sweep_figures(
     sweep: SweepSettings, rows: Sequence[TableRow], results: Sequence[TrialResult], runs: Path, name: str
 ) -> list[Plot]:
-    """Return the figures of a sweep; figures without data are left out.
+    """Return the figures of a sweep; figures without data are left out, with a warning where run folders are missing.
 
     Args:
         sweep: the settings with the list of figures.
@@ -54,8 +58,7 @@ def sweep_figures(
         if isinstance(figure, Curves):
             plots += _curves(figure, sweep, rows, results, name)
         else:
-            ended = [row for row in rows if RunFolder(runs / row.selected).end_event() is not None]
-            plots += _cell_plots(figure, ended, runs, name)
+            plots += _cell_plots(figure, _with_folder(figure, rows, runs), runs, name)
     return plots
 
 
@@ -88,9 +91,15 @@ _CELLS: Final = (
 )
 
 
-def _cell_plots(
-    figure: Dependencies | StackMaps | Locality | DifferencesByBin, rows: Sequence[TableRow], runs: Path, name: str
-) -> list[Plot]:
+def _with_folder(figure: _OfCells, rows: Sequence[TableRow], runs: Path) -> list[TableRow]:
+    """Return the rows whose run folder is there: stored results of trials have neither models nor records."""
+    found = [row for row in rows if RunFolder(runs / row.selected).end_event() is not None]
+    if lacking := sum(matches(row.cell, figure.cell) and row not in found for row in rows):
+        _logger.warning("%s: the figure %s lacks %d cells without run folder", runs, figure.kind, lacking)
+    return found
+
+
+def _cell_plots(figure: _OfCells, rows: Sequence[TableRow], runs: Path, name: str) -> list[Plot]:
     shown = [(row, runs / row.selected) for row in rows if matches(row.cell, figure.cell)]
     if isinstance(figure, Locality):
         return _locality(figure, shown, name)
