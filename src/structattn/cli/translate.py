@@ -38,7 +38,10 @@ def translate(
     temperature: Temperature = None,
     top_k: TopK = None,
     top_p: TopP = None,
-    seed: Annotated[int, typer.Option(metavar="N", help="Random seed of sampling, independent for each line.")] = 1,
+    seed: Annotated[
+        int,
+        typer.Option(metavar="N", help="Random seed of sampling. Equal lines have equal samples; --n-best draws more."),
+    ] = 1,
     precision: Annotated[
         Precision,
         typer.Option(
