@@ -28,11 +28,8 @@ class InputProjection(nn.Linear):
     """One linear projection that computes several tensors for each head: queries, keys, values, or some of them.
 
     Args:
-        d_model: d.
         num_heads: H, which must divide d.
         parts: the number of tensors; the projection has ``parts`` * d outputs.
-        bias: whether it has a bias.
-        factory: device and dtype.
     """
 
     def __init__(self, d_model: int, num_heads: int, parts: int, bias: bool = True, **factory: Any) -> None:
@@ -55,13 +52,7 @@ class InputProjection(nn.Linear):
 
 
 class OutputProjection(nn.Linear):
-    """Concatenates the outputs of all heads and projects them: W_O concat(o_1, .., o_H) + b.
-
-    Args:
-        d_model: d.
-        bias: whether there is a b.
-        factory: device and dtype.
-    """
+    """Concatenates the outputs of all heads and projects them: W_O concat(o_1, .., o_H) + b."""
 
     def __init__(self, d_model: int, bias: bool = True, **factory: Any) -> None:
         super().__init__(d_model, d_model, bias, **factory)

@@ -30,11 +30,7 @@ def explain_stacks(
 ) -> tuple[Float[Tensor, "batch heads time source"], dict[str, Tensor], Callable[[int], StackContents]]:
     """Return weights, details and contents of an ``Explanation`` of stacks with push, no-op and pop.
 
-    Args:
-        weights_of: the operator that returns the weights of one stack.
-        actions: their probabilities, three for each stack.
-        lengths: the number of steps of each sequence.
-        num_heads: H.
+    ``actions`` are probabilities, three for each stack.
     """
     folded, ends = fold(actions, num_heads), fold_lengths(lengths, num_heads)
     weights, shown = _together(weights_of(folded, lengths=ends), num_heads), mask_padding(actions, lengths)

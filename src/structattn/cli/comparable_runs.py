@@ -79,12 +79,7 @@ def _of_scores(run: Run) -> Mapping[str, Any]:
 
 
 def differing_settings(groups: Iterable[Sequence[Run]], by: str) -> list[str]:
-    """Return the fields in which runs of one group differ, but for the seed, the data and what changes no result.
-
-    Args:
-        groups: the runs of each group.
-        by: the field that makes the groups.
-    """
+    """Return the fields in which runs of one group differ, but for the seed, the data and what changes no result."""
     fields: dict[str, None] = {}
     for first, *others in ([flatten(run.settings) for run in runs] for runs in groups):
         for other in others:

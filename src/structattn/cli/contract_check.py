@@ -40,9 +40,6 @@ class Verdict:
     """The result of one check of what a plugin registers.
 
     Args:
-        kind: what it is, for instance ``mechanism``.
-        name: its name.
-        check: the name of the check.
         rule: what the check demands.
         problem: what was found instead; empty if it does what it must.
     """

@@ -119,8 +119,6 @@ class Sentences(Selectable):
     """What the search for each sentence is given.
 
     Args:
-        indices: of the sentences, for the results.
-        limits: their maximum lengths.
         forced: the tokens of their prefixes, then <pad>.
     """
 
@@ -134,10 +132,6 @@ class OpenSearch:
     """The search for the sentences where it continues.
 
     Args:
-        model: see ``beam_search``.
-        sentences: these sentences.
-        beam: their unfinished hypotheses.
-        finished: their finished hypotheses.
         state: the model's state; row b * num_parents + w is that of hypothesis w of sentence b in the previous beam.
         num_parents: the number of hypotheses of each sentence in the previous beam.
         length: the number of tokens of the hypotheses.

@@ -79,9 +79,6 @@ class Ensemble:
         A model that forbids all classes, whose logits are all -inf, has p_m = 0: with the average of probabilities, the
         sum of p is then the share of the others, and with that of log-probabilities all classes are forbidden.
 
-        Args:
-            logits: of each model.
-
         Raises:
             ValueError: a logit is NaN or +inf.
         """

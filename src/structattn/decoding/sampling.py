@@ -119,12 +119,7 @@ def sample(
 
 @dataclass(frozen=True)
 class SeededSampling:
-    """Sampling with a generator for each line, seeded by the seed, the line and the number of the sample alone.
-
-    Args:
-        sampling: temperature, top-k and top-p.
-        seed: of all samples.
-    """
+    """Sampling with a generator for each line, seeded by the seed, the line and the number of the sample alone."""
 
     sampling: Sampling
     seed: int

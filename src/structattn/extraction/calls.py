@@ -25,9 +25,6 @@ class Calls:
     """What each letter of a stack does.
 
     Args:
-        letters: of the stack.
-        kinds: of each letter.
-        symbols: the vocabulary.
         first: whether ``<bos>`` is a call that the end of each string returns from.
     """
 
@@ -85,9 +82,6 @@ class Oracle:
     """Answers of a model.
 
     Args:
-        subject: the run.
-        calls: what letters do.
-        modelled: what the model allows.
         lengths: of strings, the shortest and the longest, after which the model says whether they can end.
     """
 

@@ -42,10 +42,6 @@ def disabled(reader: StackReader, observations: Sequence[Observation]) -> Iterat
     """Yield what replaces the outputs of the projection by constants, so that the stack does not read the string.
 
     The first keeps the stack as it is before the first step, the second gives all steps their mean weights and vectors.
-
-    Args:
-        reader: of the stack.
-        observations: whose means are taken.
     """
     weights = reader.weights(torch.from_numpy(np.concatenate([each.features for each in observations]))).mean(0)
     values = torch.from_numpy(np.concatenate([each.values for each in observations]).mean(0))

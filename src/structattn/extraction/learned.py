@@ -43,14 +43,7 @@ class Learned:
 def learned_automata(
     subject: Subject, sampled: Sequence[Observation], modelled: Modelled, seed: int
 ) -> Iterator[Learned]:
-    """Learn an automaton for each way to see calls and returns in what letters do to the stack.
-
-    Args:
-        subject: the run.
-        sampled: strings of the model, with best runs.
-        modelled: what it allows.
-        seed: of the choice of contexts.
-    """
+    """Learn an automaton for each way to see calls and returns in what letters do to the stack."""
     known = set[int]()
     observed = covering(subject.observed, sampled)
     for granularity in GRANULARITIES:

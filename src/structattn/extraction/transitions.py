@@ -19,11 +19,6 @@ class Seen:
     """A transition of a stack in terms of the model, and what it does to the stack of items.
 
     Args:
-        before: the letter before.
-        state: the state before.
-        top: the item on top before.
-        letter: the letter that is read.
-        step: the step of the stack.
         item: on top after it; None for a pop.
     """
 
@@ -107,13 +102,7 @@ def _clean(step: Step) -> Step:
 
 
 def automaton_of(evidence: Evidence, letters: Letters, symbols: Sequence[str]) -> PushdownAutomaton:
-    """Return the automaton: its controls are letters with states, its items symbols with classes of vectors.
-
-    Args:
-        evidence: the transitions.
-        letters: their letters.
-        symbols: the vocabulary.
-    """
+    """Return the automaton: its controls are letters with states, its items symbols with classes of vectors."""
     numbers: dict[Control, int] = {}
     items: dict[StackItem, int] = {(0, -1): BOTTOM}
 

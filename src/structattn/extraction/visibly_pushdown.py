@@ -151,15 +151,10 @@ def matched(word: Word) -> list[int] | None:
 
 
 def learn(words: Sequence[Word], answers: Answers, seed: int = 0) -> VisiblyPushdown:
-    """Learn an automaton, without its finals.
+    """Learn an automaton, without its finals, from accepted words that are well matched.
 
     The outermost level is learned last, and there words are asked about that are as long as those they stand for: a
     model that was trained on long strings may not end short ones.
-
-    Args:
-        words: accepted ones, well matched.
-        answers: the oracle.
-        seed: of the choice of contexts.
 
     Raises:
         NotVisiblyPushdownError: there are no calls, or too many classes.

@@ -33,10 +33,6 @@ def disagreement(layers: Layers, name: str) -> str | None:
     """Return as a sentence where the kernels do not compute what the modules do; None if they do.
 
     A copy of the layers is computed both ways: the model does not change, and torch's generators stay as they are.
-
-    Args:
-        layers: with sublayers for which there are kernels.
-        name: of the layers in the model.
     """
     for path, module in layers.named_modules(prefix=name):
         if "forward" in vars(module):

@@ -62,11 +62,6 @@ def class_agreement(
 ) -> Agreement:
     """Return how often the nearest neighbours of vectors have their class.
 
-    Args:
-        vectors: one for each class in ``classes``.
-        classes: of the vectors.
-        num_neighbours: the number of neighbours of each vector.
-
     Raises:
         ValueError: there are fewer than two vectors, or not one class for each.
     """

@@ -121,13 +121,7 @@ class FeedForward(nn.Module):
 
 @dataclass(frozen=True)
 class BlockState(Selectable):
-    """Incremental states of the sublayers; None for an absent sublayer.
-
-    Args:
-        attention: state of self-attention.
-        cross: state of cross-attention: the projected memory.
-        stack: state of an added stack.
-    """
+    """Incremental states of the sublayers; None for an absent sublayer."""
 
     attention: Any
     cross: Any

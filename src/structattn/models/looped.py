@@ -219,9 +219,6 @@ class PaddedLayers(nn.Module):
 
     Args:
         layers: ``LoopedLayers``, causal; they know no positions but those in attention scores.
-        d_model: the size of the embedding.
-        number: see above.
-        factor: see above.
     """
 
     layers: Any  # LoopedLayers

@@ -12,12 +12,7 @@ if TYPE_CHECKING:
 
 
 class EachStream(nn.Module):
-    """Apply a separate module to each stream.
-
-    Args:
-        syntactic: for g.
-        semantic: for h.
-    """
+    """Apply a separate module to each stream."""
 
     def __init__(self, syntactic: nn.Module, semantic: nn.Module) -> None:
         super().__init__()

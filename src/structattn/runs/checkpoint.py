@@ -74,12 +74,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class LogPrefix:
-    """The part of the event log that was written before a checkpoint.
-
-    Args:
-        length: number of bytes.
-        sha256: their hexadecimal SHA-256.
-    """
+    """The part of the event log that was written before a checkpoint: its number of bytes and their SHA-256."""
 
     __pydantic_config__ = _STRICT
 
@@ -92,11 +87,8 @@ class TrainingState:
     """State of a run between two updates. Gradients are not part of it: they do not outlive an update.
 
     Args:
-        weights: model tensors by name.
         optimizer: optimizer tensors by ``parameter/quantity``.
         generators: base64-encoded states of torch's random generators by device.
-        progress: counters, best score and schedule state.
-        event_log: the event log at this state.
     """
 
     weights: Mapping[str, Tensor]
@@ -132,12 +124,7 @@ class DamagedCheckpointError(CheckpointError):
 
 @dataclass(frozen=True)
 class Identity:
-    """Digests of the settings and data that a checkpoint belongs to.
-
-    Args:
-        settings: SHA-256 of the resolved settings.
-        data: digest of the prepared data folder.
-    """
+    """Digests of the settings and data that a checkpoint belongs to."""
 
     settings: str
     data: str

@@ -28,10 +28,6 @@ class Extension:
 def run_digest(run_dir: RunFolder, stored: RunSettings) -> str:
     """Return the settings digest that the checkpoints of a run have.
 
-    Args:
-        run_dir: the run folder.
-        stored: the settings in it.
-
     Raises:
         DataError: the run card is damaged.
     """

@@ -27,9 +27,6 @@ _SETTINGS_DIGEST = b"# sha256: "
 class RunFolder:
     """The files in a run folder.
 
-    Args:
-        path: the folder.
-
     Attributes:
         settings: the resolved settings. Written last when a run starts: they mark the folder as a run.
         card: the run card.

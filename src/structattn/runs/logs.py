@@ -181,11 +181,7 @@ SECONDS_BETWEEN_RATES = 10.0
 
 
 class Timing:
-    """Timing log of a run; training time accumulates over all starts.
-
-    Args:
-        path: the timing log, JSON lines.
-    """
+    """Timing log of a run; training time accumulates over all starts."""
 
     def __init__(self, path: Path) -> None:
         require_own_file(path)

@@ -103,18 +103,7 @@ def run_card(
     processes: int = 1,
     pretrained: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Return the card of a new run; ``result`` is filled in when the run ends.
-
-    Args:
-        settings: the resolved settings.
-        data_kind: the kind of the prepared data.
-        vocabulary_size: the number of ids.
-        identity: digests of the settings and the data.
-        parameters: the number of parameters.
-        device: the device of the model.
-        processes: the number of processes.
-        pretrained: SHA-256 of each file of pretrained weights; None if there are none.
-    """
+    """Return the card of a new run, with the digests of pretrained files; ``result`` is filled in when the run ends."""
     return {
         "format_version": FORMAT_VERSION,
         "id": token_hex(16),  # stays, where the run is moved or extended

@@ -199,11 +199,6 @@ def write_analysis(run_dir: Path, name: str, kind: str, content: Mapping[str, An
 def read_translations(folder: Path, split: str, count: int) -> list[str]:
     """Return the translations that evaluation wrote for a split.
 
-    Args:
-        folder: a run folder.
-        split: the translated split.
-        count: the number of its lines.
-
     Raises:
         StructattnError: there are none.
         DataError: their file is damaged, has changed since it was scored, or holds another number of lines.

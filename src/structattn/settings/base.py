@@ -242,10 +242,6 @@ def suggestion(settings: type[BaseModel], path: str) -> str | None:
     """Return the path of the field that an unknown one may mean; None if there is nothing similar.
 
     That is the most similar field of the same group of settings, else one of the same or a similar name in another.
-
-    Args:
-        settings: the class of all settings.
-        path: the dotted path of the unknown field.
     """
     pattern = re.sub(r"\.\d+(?=\.|$)", ".*", path)
     parent, dot, name = pattern.rpartition(".")

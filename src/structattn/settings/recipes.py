@@ -81,10 +81,6 @@ def load_plugins_of(tree: dict[str, Any], path: Path) -> None:
 
     Validation then refuses those that are not loaded.
 
-    Args:
-        tree: the settings as read from YAML.
-        path: the file, which the user has named.
-
     Raises:
         SettingsError: a plugin cannot be loaded.
     """

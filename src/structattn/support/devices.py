@@ -77,10 +77,6 @@ def slow_bf16(device: torch.device) -> str | None:
 def require_fast(precision: str, device: torch.device) -> None:
     """Check that training in this precision is not slower than in float32.
 
-    Args:
-        precision: ``training.precision`` of the settings.
-        device: the device of the model.
-
     Raises:
         SettingsError: it is ``bf16`` and the device has no instructions for it.
     """

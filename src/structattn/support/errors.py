@@ -27,11 +27,7 @@ class Interrupted(StructattnError):  # noqa: N818 - not a failure: the work can 
 
 
 class ReportedError(StructattnError):
-    """Another process has reported why the processes of a run end; this one ends without a message.
-
-    Args:
-        exit_code: the exit code of the other process.
-    """
+    """Another process has reported why the processes of a run end; this one ends without a message."""
 
     def __init__(self, exit_code: int) -> None:
         super().__init__("another process has reported the error")

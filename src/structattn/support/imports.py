@@ -79,9 +79,6 @@ def lazy_exports(package: str) -> tuple[Callable[[str], object], Callable[[], li
     The names and their modules are those of the imports below ``if TYPE_CHECKING:`` in the source of the package, which
     type checkers read as well. A subpackage may be one of them; where it defines its own name, that is exported:
     ``operators.softmax_attention`` is the function, also once the subpackage is imported.
-
-    Args:
-        package: ``__name__`` of the package.
     """
     modules = _imports_for_type_checkers(package)
     own_names = frozenset(name for name, module in modules.items() if module == f"{package}.{name}")

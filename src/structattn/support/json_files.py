@@ -23,12 +23,6 @@ class Shape(BaseModel):
 def check_shape(shape: type[Shape], content: dict[str, Any], path: Path, line: int | None = None) -> dict[str, Any]:
     """Return ``content`` unchanged if it has a shape.
 
-    Args:
-        shape: the expected shape.
-        content: the content of a file.
-        path: the file, for the message.
-        line: its line, for the message.
-
     Raises:
         DataError: a field is missing or invalid; the message names the first one.
     """

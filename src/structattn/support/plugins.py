@@ -54,10 +54,6 @@ class Plugin:
 class Registry(Mapping[str, _EntryT]):
     """Entries by name.
 
-    Args:
-        what: the noun of messages.
-        entries: the entries that are built in.
-
     Attributes:
         plugins: name -> the plugin that registered the entry; without those that are built in.
     """

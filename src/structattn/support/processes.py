@@ -142,9 +142,6 @@ class WorkerPool:
     worker is killed, is computed again by this process, which raises the function's error after the results of all
     items before it.
 
-    Args:
-        num_workers: the number of processes.
-
     Raises:
         UsageError: the number is below 1.
     """

@@ -69,11 +69,6 @@ def add_run(sweep: SweepSettings, path: Path, run_dir: Path) -> AddedRun:
     The run is only read. A run of the same name replaces the one that was added before. Cost: the data of one trial,
     the models of the sweep without weights, and an evaluation.
 
-    Args:
-        sweep: the settings of the sweep.
-        path: its folder; created if missing.
-        run_dir: the run folder; it has ended.
-
     Raises:
         UsageError: the run has not ended, or the sweep evaluates no split.
         SettingsError: no trial has its settings, or it has too many or too few parameters; the message says which.

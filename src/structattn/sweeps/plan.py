@@ -28,14 +28,7 @@ def proposed_trials(
 ) -> list[Trial]:
     """Return the trials of a cell whose values are known.
 
-    A trial that has no result and does not wait, as it failed, tells the optimizer nothing.
-
-    Args:
-        sweep: the settings of the sweep.
-        sampler: those of its sampler.
-        folder: its folder.
-        cell: the cell.
-        waits: whether a trial has still to be trained.
+    A trial that has no result and does not wait to be trained, as it failed, tells the optimizer nothing.
 
     Raises:
         UsageError: Optuna is needed and not installed.
@@ -142,14 +135,8 @@ def make_bracket(sweep: SweepSettings, folder: SweepFolder, cell: Cell, waits: W
     """Read how far the trials of a cell have come.
 
     The comparison at a rung is a function of the validations until then: it is the same whenever it is made, and
-    whatever trials have been trained for longer. A trial that is not there and does not wait, as it failed, is worse
-    than all others.
-
-    Args:
-        sweep: the settings of the sweep.
-        folder: its folder.
-        cell: the cell.
-        waits: whether a trial has to be trained before a comparison.
+    whatever trials have been trained for longer. A trial that is not there and does not wait to be trained, as it
+    failed, is worse than all others.
     """
     if isinstance(sweep.sampler, TpeSampler):
         trials = proposed_trials(sweep, sweep.sampler, folder, cell, lambda trial: waits(trial, None))
@@ -193,12 +180,7 @@ def _compare(folder: SweepFolder, trials: Sequence[Trial], budget: Budget) -> di
 
 @dataclass(frozen=True)
 class Plan:
-    """The jobs of a sweep, which follow from its settings and from what its folder holds.
-
-    Args:
-        sweep: the settings.
-        folder: the folder.
-    """
+    """The jobs of a sweep, which follow from its settings and from what its folder holds."""
 
     sweep: SweepSettings
     folder: SweepFolder

@@ -35,12 +35,6 @@ def write_sweep_results(path: Path, command: str, sweep: SweepSettings, results:
     """Write the results with their settings, seeds and package version as one JSON file.
 
     The figures of the recipe are written to the same folder as PNG and PDF.
-
-    Args:
-        path: the file; it and its folder are created if missing.
-        command: the command that ran the sweep.
-        sweep: the settings of the sweep.
-        results: its results.
     """
     figures = sweep_figures(sweep, results.rows, results.ended, results.runs, path.stem)
     create_folder(path.parent)

@@ -126,12 +126,6 @@ def pending_trials(
 
     Those that failed are not among them when the sweep has ended; if it is started again, they are tried again.
 
-    Args:
-        sweep: the settings of the sweep.
-        folder: its folder.
-        brackets: its trials.
-        results: the results of those that have ended.
-
     Raises:
         DataError: the list of trials that failed is damaged.
     """

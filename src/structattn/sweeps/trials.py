@@ -97,10 +97,7 @@ def trials_of(sweep: SweepSettings, folder: Path, cell: Cell) -> list[Trial]:
 def cell_settings(sweep: SweepSettings, cell: Cell, changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return the resolved settings of a cell, those of its data under ``prepare``, without seed and sampled values.
 
-    Args:
-        sweep: the sweep.
-        cell: axis -> name of its value.
-        changes: path.to.field -> value, applied last.
+    ``changes``, path.to.field -> value, are applied last.
 
     Raises:
         SettingsError: the settings are invalid.

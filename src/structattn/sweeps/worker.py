@@ -31,8 +31,6 @@ class Job:
     """A trial to train and evaluate.
 
     Args:
-        trial: the trial.
-        run_dir: its run folder.
         splits: the splits to evaluate after training.
         trial_results: the file of trials to which the results are written at the end, if any.
         pause_after: train no further; None: to the end.
@@ -129,12 +127,7 @@ def prepare_trial_data(trial: Trial) -> None:
 
 
 class SweepFolder:
-    """The paths of a sweep's folder.
-
-    Args:
-        path: the folder.
-        trial_results: the file of trials, if any.
-    """
+    """The paths of a sweep's folder."""
 
     def __init__(self, path: Path, trial_results: Path | None = None) -> None:
         self.path = path

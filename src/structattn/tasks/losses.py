@@ -30,8 +30,6 @@ class ReceptiveFieldRegularizer:
 
     Args:
         weight: λ.
-        form: see ``receptive_field_size``.
-        own_position: see ``receptive_field_size``.
         recursion: ``union`` of ``receptive_field``.
     """
 

@@ -202,11 +202,7 @@ _METHODS = ("attend", "initial_state", "step", "explain")  # of layers, besides 
 
 
 class Applied(nn.Module):
-    """A model whose forward pass is a function of it: whatever the function computes is seen by DDP and FSDP.
-
-    Args:
-        model: the model.
-    """
+    """A model whose forward pass is a function of it: whatever the function computes is seen by DDP and FSDP."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()

@@ -105,11 +105,6 @@ def read_initial_weights(run_dir: Path, prepared: PreparedFolder, settings: RunS
     Where its tokenizer is not that of the data, the weights that belong to words are left out, and the others must
     have the shapes that they have here.
 
-    Args:
-        run_dir: the folder of that run.
-        prepared: the data of the new one.
-        settings: of the new run.
-
     Raises:
         StructattnError: there is no run.
         CheckpointError: a shape differs beside another tokenizer, the checkpoint is damaged, or a weight is not finite.

@@ -127,11 +127,7 @@ def training_step(learner: Learner, task: Task[BatchT], update: Update[BatchT]) 
 def accumulate_gradients(learner: Learner, task: Task[BatchT], batches: Sequence[BatchT], idle: bool = False) -> Tensor:
     """Accumulate gradients over the batches of all processes; return the detached sum of losses over those of this one.
 
-    Args:
-        learner: the model.
-        task: provides losses and denominators.
-        batches: those of this process; all processes have equally many.
-        idle: the last one does not count.
+    All processes have equally many batches; the last one of an ``idle`` process does not count.
     """
     parallel, count = learner.parallel, len(batches) - idle
     denominator = sum(task.loss_denominator(batch) for batch in batches[:count])

@@ -128,13 +128,7 @@ def has_trained(progress: Progress, budget: Budget, settings: TrainingSettings) 
 
 
 def reason_to_stop(progress: Progress, settings: TrainingSettings, minutes: float) -> str | None:
-    """Return the limit reached: ``early_stopping``, ``epochs``, ``updates`` or ``time``; None to continue.
-
-    Args:
-        progress: the progress of the run.
-        settings: the limits.
-        minutes: the training time so far.
-    """
+    """Return the limit reached: ``early_stopping``, ``epochs``, ``updates`` or ``time``; None to continue."""
     limits: list[tuple[str, float, float | None]] = [
         ("early_stopping", progress.bad_validations, settings.early_stopping_patience),
         ("epochs", progress.epoch, settings.max_epochs),

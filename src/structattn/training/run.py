@@ -100,13 +100,6 @@ class Run:
     """The parts of a run in training.
 
     Args:
-        settings: the training settings.
-        task: provides batches, losses and scores.
-        learner: the model with its optimizer.
-        order: the data order.
-        events: the event log.
-        timing: the timing log.
-        store: the checkpoint store.
         stop: set when a signal asks the run to stop.
         advance: moves the progress bar by one update.
         progress: the current progress; replaced, never mutated.

@@ -32,9 +32,6 @@ class ValidatedModel:
     """The model of a run before its first update or at a validation.
 
     Args:
-        run_dir: the run folder.
-        settings: of the run.
-        prepared: its data.
         model: in evaluation mode; it must not be changed.
         update: the number of updates so far.
     """
@@ -126,14 +123,6 @@ def extend(
     minutes: float,
 ) -> Extension:
     """Return the extension of a run that is resumed with other limits.
-
-    Args:
-        run_dir: the run folder.
-        settings: the settings with the new limits.
-        limits: the limits until now.
-        progress: the progress of the run.
-        order: its data order.
-        minutes: its training time so far.
 
     Raises:
         SettingsError: a new limit is already reached.

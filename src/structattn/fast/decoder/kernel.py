@@ -44,13 +44,7 @@ class Sublayer:
 
 @dataclass(frozen=True, eq=False)
 class PackedLinear:
-    """A linear layer in the memory layout of the kernel.
-
-    Args:
-        data: weights and biases.
-        inputs: their number.
-        outputs: their number.
-    """
+    """A linear layer in the memory layout of the kernel."""
 
     data: Tensor
     inputs: int
@@ -71,9 +65,7 @@ class PackedLayers:
     """The sublayers of all layers in the memory layout of the kernel.
 
     Args:
-        sublayers: in their order.
         pre_norm: whether norms stand before the sublayers; otherwise after the sums.
-        epsilon: of the norms.
         output: the layer that follows them, for ``packed_linear``.
     """
 

@@ -92,14 +92,10 @@ class StackSublayer(NamedTuple):
     projections; memory for the backward pass: its tables.
 
     Args:
-        weights: see there.
         num_states: Q.
         num_symbols: S.
-        window: of ``nondeterministic_stack``.
         activation: of the pushed vector.
         pop_offset: added to the logits of pops.
-        dropout: rate at which elements of the sublayer's output are dropped.
-        epsilon: of the layer norm.
     """
 
     weights: StackWeights

@@ -19,11 +19,7 @@ from structattn.operators.gaussian_attention import Gaussians
 
 
 class ScorePositions(nn.Module):
-    """Rotary positions and ALiBi, for queries and keys at any positions.
-
-    Args:
-        positions: of a layer; None: no such positions.
-    """
+    """Rotary positions and ALiBi, for queries and keys at any positions."""
 
     def __init__(self, positions: Any) -> None:
         super().__init__()
@@ -101,11 +97,7 @@ class Queries(NamedTuple):
 
 
 class SelfAttention(nn.Module):
-    """Self-attention that caches keys and values; of Gaussian heads the values alone, then those of learned heads.
-
-    Args:
-        layer: of the model.
-    """
+    """Self-attention that caches keys and values; of Gaussian heads the values alone, then those of learned heads."""
 
     def __init__(self, layer: Any) -> None:
         super().__init__()

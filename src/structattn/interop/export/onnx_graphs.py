@@ -16,7 +16,6 @@ class Embedded(nn.Module):
     """Embeddings of tokens with added positions.
 
     Args:
-        embedding: of the model, a table.
         max_positions: rows of the table of positions.
     """
 
@@ -70,8 +69,6 @@ class EncoderGraph(nn.Module):
     """(tokens (B, S), lengths (B,)) -> the memory (B, S, d) and the tensors of each cross-attention layer.
 
     Args:
-        embedding: of the source.
-        layers: the encoder.
         decoder: the blocks of the decoder, which project the memory.
         max_positions: the maximum of S.
     """
@@ -116,12 +113,6 @@ class DecoderGraph(nn.Module):
     """(tokens (B, N), past) -> logits of ids (B, N, vocabulary), present: a language model.
 
     N new tokens follow the positions in ``past``: 1 in a step, all in one call for a whole text.
-
-    Args:
-        embedding: of the tokens.
-        layers: the blocks.
-        logits: the output layer.
-        max_positions: the maximum number of positions.
     """
 
     def __init__(self, embedding: Any, layers: Any, logits: Any, max_positions: int) -> None:

@@ -19,11 +19,7 @@ _T = TypeVar("_T")
 
 
 class IdTable(nn.Module):
-    """The rows of a table of embeddings that belong to ids, which need not be their numbers.
-
-    Args:
-        embedding: whose table it is.
-    """
+    """The rows of a table of embeddings that belong to ids, which need not be their numbers."""
 
     def __init__(self, embedding: Embedding) -> None:
         super().__init__()
@@ -55,11 +51,7 @@ def embedding_of(model: Any) -> Embedding:
 
 
 class AnyInputs:
-    """A language model whose inputs may be ids, or vectors in the place of rows of its table.
-
-    Args:
-        model: of this package.
-    """
+    """A language model whose inputs may be ids, or vectors in the place of rows of its table."""
 
     def __init__(self, model: Any) -> None:
         self.model = model

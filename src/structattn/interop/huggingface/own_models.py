@@ -127,14 +127,7 @@ class OwnModel(SavedWithCode, PreTrainedModel):
     def _process(
         self, function: Any, inputs: Tensor, padding: Padding | None, options: dict[str, Any]
     ) -> tuple[Tensor, dict[str, Any]]:
-        """Return outputs of whole sequences, and those of the inner layers that the options of ``forward`` ask for.
-
-        Args:
-            function: of the model, ids and lengths.
-            inputs: ids or vectors.
-            padding: of these.
-            options: arguments of ``forward``.
-        """
+        """Return outputs of whole sequences, and those of the inner layers that the options of ``forward`` ask for."""
         x, lengths = in_front(inputs, padding)
         any_inputs = AnyInputs(self.model)
         with recorded_hidden_states(getattr(self.model, "layers", None), options) as states:

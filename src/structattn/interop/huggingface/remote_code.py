@@ -12,11 +12,7 @@ _MODULE: Final = "modeling_structattn"
 
 
 def register_classes(classes: Mapping[Any, tuple[type[PreTrainedModel], ...]]) -> None:
-    """Register models and their configurations with the AutoModels and AutoConfig.
-
-    Args:
-        classes: AutoModel -> the classes that it builds.
-    """
+    """Register models and their configurations with the AutoModels and AutoConfig."""
     for auto, models in classes.items():
         for model in models:
             config: Any = model.config_class
@@ -25,12 +21,7 @@ def register_classes(classes: Mapping[Any, tuple[type[PreTrainedModel], ...]]) -
 
 
 def auto_map_of(model: PreTrainedModel, classes: Mapping[Any, tuple[type[PreTrainedModel], ...]]) -> dict[str, str]:
-    """Return the ``auto_map`` of the configuration of a model: the name of each AutoClass -> its class in the file.
-
-    Args:
-        model: of a class of this package.
-        classes: AutoModel -> the classes that it builds.
-    """
+    """Return the ``auto_map`` of the configuration of a model: the name of each AutoClass -> its class in the file."""
     config = type(model.config)
     found = {
         auto.__name__: each.__name__ for auto, all_ in classes.items() for each in all_ if each.config_class is config

@@ -23,10 +23,7 @@ class RunDescription:
     """A run, as trackers show it.
 
     Args:
-        name: of the run folder.
         identity: distinguishes it from all other runs, wherever it is and however far it is extended.
-        settings: dotted path -> value.
-        settings_text: the settings as YAML.
         place: the folder of the tracker's files.
     """
 

@@ -128,13 +128,6 @@ def build_word_embedding(
 ) -> Embedding | SpelledEmbedding:
     """Return word embeddings, by a table or by characters.
 
-    Args:
-        settings: the settings of the model.
-        kind: the settings of the embeddings.
-        vocabulary: the vocabulary.
-        whole: see ``Embedding``; for tables only.
-        path: the path of ``kind`` in the settings, for messages.
-
     Raises:
         SettingsError: the embeddings need the characters of words, and the data have none.
     """
@@ -153,14 +146,6 @@ def spelled_embedding(
     dropout: float = 0.0,
 ) -> SpelledEmbedding:
     """Return embeddings of words by their characters.
-
-    Args:
-        kind: the settings of the embeddings.
-        vocabulary: the vocabulary.
-        d_model: the size of the embeddings.
-        path: the path of ``kind`` in the settings, for messages.
-        positions: see ``SpelledEmbedding``.
-        dropout: see ``SpelledEmbedding``.
 
     Raises:
         SettingsError: the data have no characters of words.

@@ -184,11 +184,6 @@ def build_encoder_decoder(
 ) -> EncoderDecoder:
     """Build an encoder-decoder with initial weights.
 
-    Args:
-        settings: the settings of the model.
-        source: the source vocabulary.
-        target: the target vocabulary.
-
     Raises:
         SettingsError: embeddings are shared and the vocabularies differ in size, or the embeddings need the characters
             of words and a vocabulary has none.

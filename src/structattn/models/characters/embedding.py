@@ -25,10 +25,6 @@ class CoupledLstm(nn.Module):
         h_t = o_t * tanh(c_t)
 
     Peepholes are diagonal: one weight per hidden unit.
-
-    Args:
-        inputs: size of the inputs.
-        hidden_size: of the state.
     """
 
     def __init__(self, inputs: int, hidden_size: int) -> None:

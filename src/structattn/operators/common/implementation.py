@@ -21,12 +21,6 @@ def chosen_implementation(
 ) -> str:
     """Return the implementation to run; ``auto`` takes the kernel if it can run, and logs the choice once.
 
-    Args:
-        operator: its name, for messages.
-        implementation: the caller's argument.
-        device: of the tensors.
-        gpu_kernel: whether the operator has a kernel for GPUs.
-
     Raises:
         ValueError: ``implementation`` is unknown.
         ImplementationUnavailableError: the requested one cannot run here.

@@ -154,12 +154,6 @@ class TextGenerator:
 
         Cost: one step of the model for each token; prompts of equal length are processed together.
 
-        Args:
-            prompts: the beginnings of the texts, possibly empty.
-            first: the number of the first prompt.
-            path: of the prompts, for messages.
-            advance: called with the number of texts that have been generated since.
-
         Raises:
             DataError: a prompt cannot be encoded, or is too long for the model.
         """

@@ -122,8 +122,6 @@ class TreeCriterion:
     denominator: that of its sentences, or with ``loss: token_mean`` of its tokens.
 
     Args:
-        criterion: of language modeling.
-        trees: of the training sentences.
         weight: w.
         denominator: of the loss of a batch, by which both are divided.
     """

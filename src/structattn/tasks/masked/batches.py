@@ -66,8 +66,6 @@ class MaskedExamples:
     its numbers, although the masks differ from epoch to epoch.
 
     Args:
-        examples: the split.
-        corruption: makes inputs and targets.
         bos: whether inputs begin with ``<bos>``.
     """
 

@@ -42,10 +42,6 @@ class BlimpScores:
     Args:
         name: of the suite, see ``suite_name``.
         overall: of all pairs, which is the mean over the paradigms where these have equally many pairs, as in BLiMP.
-        fields: field -> accuracy.
-        phenomena: phenomenon -> accuracy.
-        paradigms: paradigm -> accuracy.
-        phenomenon_of: paradigm -> phenomenon.
     """
 
     name: str

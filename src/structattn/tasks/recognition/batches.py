@@ -38,7 +38,6 @@ class RecognitionExamples:
     """The labelled strings of a split.
 
     Args:
-        examples: the strings, in batches.
         edits: where each string comes from; see ``write_prepared``.
         language: gives the next symbols of members; None: they are not needed.
         num_classes: the number of symbols, and <eos>.

@@ -34,14 +34,7 @@ class Example(NamedTuple):
 def flare_examples(
     language: RecognitionLanguage, count: int, high: int, generator: Generator, excluded: Collection[String] = ()
 ) -> list[Example]:
-    """Draw strings of length 0 to ``high``, each a member with probability 1/2.
-
-    Args:
-        language: the language.
-        count: the number of strings.
-        high: the greatest length.
-        generator: of all that is drawn.
-        excluded: strings that are drawn again.
+    """Draw strings of length 0 to ``high``, each a member with probability 1/2; those ``excluded`` are drawn again.
 
     Raises:
         UsageError: 100 draws in a row were excluded, or negatives that are members.

@@ -90,11 +90,8 @@ class Suite:
     """A suite of items, and what is predicted of the surprisals of each.
 
     Args:
-        name: as the suite states it.
-        path: its file.
         metric: one of ``METRICS``.
         predictions: formulas over regions that all items have.
-        items: in file order.
     """
 
     name: str

@@ -97,15 +97,8 @@ def differences_by_bin(
 ) -> list[BinDifference]:
     """Return the differences by reference length, in quintiles, and by other attributes, in five bins of either kind.
 
-    Args:
-        base: the translations of the base system.
-        other: the translations of the other system.
-        references: one reference per line.
-        numbers: attribute -> its value for each sentence.
-        samples: the number of bootstrap samples, drawn with a fixed seed.
-        tokenizer: the name of sacrebleu's tokenizer.
-
-    Cost: each sentence's n-grams are counted once; then samples * sentences for each binning.
+    ``numbers`` has the values of other attributes for each sentence. Cost: each sentence's n-grams are counted once;
+    then samples * sentences for each binning.
 
     Raises:
         UsageError: sacrebleu is not installed.
@@ -155,12 +148,7 @@ def compare_runs(
 ) -> Mapping[str, PairedDifference]:
     """Compare the translations that evaluation wrote for two runs, with the BLEU tokenizer of the first run.
 
-    Args:
-        first: a run folder.
-        second: another run folder.
-        split: the translated split.
-        samples: the number of bootstrap samples; at least 40 for 95 % intervals.
-        data: the prepared folder, if it was moved.
+    At least 40 ``samples`` are needed for 95 % intervals.
 
     Returns:
         Metric -> difference.

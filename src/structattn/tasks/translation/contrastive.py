@@ -205,11 +205,7 @@ def contrastive_negative_log_likelihoods(
 ) -> Float[np.ndarray, "pairs 2"]:
     """Return -log p(translation | source) of the reference and of the contrastive translation, ``<eos>`` included.
 
-    Args:
-        run: a translation run.
-        contrasts: the pairs.
-        per_token: divide by the number of tokens, ``<eos>`` included, characters of spelled words excluded.
-        batch_tokens: the maximal padded size of a batch.
+    Per token, they are divided by the number of tokens, ``<eos>`` included, characters of spelled words excluded.
 
     Cost: each distinct encoded pair is scored once, so translations with equal token ids tie exactly; memory for
     batch_tokens * classes numbers.

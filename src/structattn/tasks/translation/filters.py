@@ -42,13 +42,7 @@ class Filters:
                 raise UsageError(f"{name} is {value}; expected at least 1")
 
     def reason_to_drop(self, source: str, target: str, training: bool) -> str | None:
-        """Return why a pair of normalized lines is dropped, or None if it is kept.
-
-        Args:
-            source: the source line.
-            target: the target line.
-            training: whether the filters of training pairs apply.
-        """
+        """Return why a pair of normalized lines is dropped, or None if it is kept."""
         if not source or not target:
             return "blank"
         lengths = len(source), len(target)

@@ -69,7 +69,6 @@ class Translation:
     """A translation of a line.
 
     Args:
-        text: the line in the target language.
         score: by which it was ranked.
         log_probability: of its tokens, in nats.
         alignment: of its words with those of the line, where it was asked for; see ``word_alignment``.

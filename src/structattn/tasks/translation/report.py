@@ -38,10 +38,6 @@ def translation_section(runs: Shown, split: str) -> Markup:
     The order is that of the mean chrF2 of the runs on a sentence. Empty if no run has translations; a note if the data
     that they were trained on are not there.
 
-    Args:
-        runs: runs on the same data.
-        split: the translated split.
-
     Raises:
         DataError: the data or the translations are damaged.
     """

@@ -150,14 +150,7 @@ def number_of_subwords(level: str, words: Mapping[str, int], texts: int = 1) -> 
 def report_words_seen_once(
     words: Mapping[str, int], tokenizer: SubwordTokenizer, notices: Notices, side: str = ""
 ) -> None:
-    """Add a notice if most of the tokens that occur in a training text are whole words that occur once there.
-
-    Args:
-        words: the count of each word of the text.
-        tokenizer: of the text.
-        notices: gets it.
-        side: of parallel text.
-    """
+    """Add a notice if most of the tokens that occur in a training text are whole words that occur once there."""
     used, once = set[int](), 0
     for count, ids in zip(words.values(), tokenizer.encode_words(list(words)), strict=True):
         used.update(ids)
