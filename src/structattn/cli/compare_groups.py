@@ -53,8 +53,6 @@ class Group:
     """Runs of one model.
 
     Args:
-        name: of the group.
-        scores: statistics of their scores.
         difference: from the base; None for the base, and for a group that shares no values of other axes with it.
         cells: the number of combinations of values of other axes that its runs are of; 1 without other axes.
     """

@@ -46,9 +46,7 @@ class _OpenSentences:
     """The sentences that are not finished.
 
     Args:
-        sentences: indices in the batch.
         tokens: the next one to give to the model.
-        state: of the model.
     """
 
     sentences: Int[Tensor, " open"]

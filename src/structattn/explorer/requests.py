@@ -41,9 +41,7 @@ class Guard:
     """Passes on the requests of the server's own page, and refuses all others.
 
     Args:
-        app: handles requests that pass.
         token: what the page has in its address, and its requests in the header ``X-Structattn-Token``.
-        port: of the server.
     """
 
     def __init__(self, app: ASGIApp, token: str, port: int) -> None:

@@ -16,15 +16,7 @@ class CrossEntropyDifference:
     """Two models' cross-entropies in nats per token, and their difference; intervals are of 95 %.
 
     Args:
-        first: of the first model.
-        second: of the second model.
-        first_lower: lower end of the first model's interval.
-        first_upper: its upper end.
-        second_lower: lower end of the second model's interval.
-        second_upper: its upper end.
         difference: second - first; negative: the second model is better.
-        lower: lower end of the interval of the difference.
-        upper: its upper end.
         p: the p-value: the probability of a difference at least this large if the models are equally good.
         examples: the number of sequences, or of windows of a stream, that are resampled.
     """

@@ -81,12 +81,8 @@ class PairedDifference:
     """The difference of two systems on one metric, by paired bootstrap resampling (Koehn 2004).
 
     Args:
-        first: the first system's score.
-        second: the second system's score.
         first_interval: half the width of the first system's 95 % interval.
-        second_interval: the same for the second system.
         p: the p-value: the probability of a difference at least this large if the systems are equally good.
-        signature: sacrebleu's signature.
     """
 
     first: float

@@ -47,8 +47,6 @@ class Progress:
     """Progress of a run, counted in completed updates.
 
     Args:
-        schedule: state of the learning-rate schedule.
-        update: number of completed updates.
         epoch: number of completed epochs; determines the batch order together with the seed.
         position: number of batches of the current epoch that completed updates have consumed.
         last_validation: update of the last validation.

@@ -229,10 +229,7 @@ def record_data_path(run_dir: RunFolder, settings: RunSettings) -> None:
 def check_same_settings(run_dir: RunFolder, settings: RunSettings, limits: Collection[str] = ()) -> None:
     """Check that a run is resumed with its own settings; the data path and the processes may differ.
 
-    Args:
-        run_dir: the run folder.
-        settings: the settings with which it is resumed.
-        limits: names of limits that may differ as well.
+    ``limits`` are the names of limits that may differ as well.
 
     Raises:
         SettingsError: the stored settings cannot be read.

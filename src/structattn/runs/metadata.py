@@ -161,9 +161,6 @@ class TrainingSummary:
 
     Args:
         reason: why it ended: ``epochs``, ``updates``, ``early_stopping`` or ``time``; ``paused`` if it has not ended.
-        update: number of completed updates.
-        epoch: number of completed epochs.
-        best_update: update of the best validation.
         best_cross_entropy: best validation cross-entropy in nats per symbol; None if models are selected by BLEU.
         resumed_from: update from which this start resumed; None for a new run.
         already_finished: the run was finished before this start; nothing was trained.

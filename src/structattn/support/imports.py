@@ -16,10 +16,6 @@ from structattn.support.errors import UsageError
 def require_modules(extra: str, *names: str) -> None:
     """Check that libraries are installed, without importing them.
 
-    Args:
-        extra: the extra of this package that installs them.
-        names: of the modules.
-
     Raises:
         UsageError: one is not installed.
     """
@@ -30,11 +26,6 @@ def require_modules(extra: str, *names: str) -> None:
 
 def import_library(name: str, extra: str, purpose: str) -> Any:
     """Import an optional library.
-
-    Args:
-        name: the name of the module.
-        extra: the extra of this package that installs it.
-        purpose: what needs it, for the message.
 
     Raises:
         UsageError: it is not installed.

@@ -41,10 +41,7 @@ class AddedRun:
     """A run that was trained elsewhere.
 
     Args:
-        name: of its folder.
         cell: axis -> the value that the run has; its name, for axes that choose the model.
-        seed: its seed.
-        parameters: their number.
         splits: split -> score name -> score, as in ``TableRow``.
     """
 

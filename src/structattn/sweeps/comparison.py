@@ -19,10 +19,6 @@ class PublishedComparison:
     """A published number and ours, both in the unit of the publication.
 
     Args:
-        source: paper and table.
-        cell: the grid cell.
-        published: the published number.
-        deviation: the published standard deviation.
         ours: our number; None if no trial of the cell has ended or been scored.
         trials: the number of trials behind our number.
         interval: half the width of our 95 % interval; None for a single trial or a number that is not a mean.
@@ -47,8 +43,6 @@ class ClaimResult:
     """What the trials of a cell of the grid say of a claim.
 
     Args:
-        description: the claim in words.
-        cell: the grid cell.
         ours: the number of the cell; None if missing.
         bound: the number that it is compared with, a constant or that of another cell; None if missing.
         judgement: whether the claim holds over seeds; None if one of the two numbers is missing.

@@ -25,10 +25,6 @@ class SweepResults:
         trials: the total number of trials.
         rows: one for each cell with a trial that has ended.
         signatures: the sacrebleu signatures of translation scores.
-        comparisons: our results compared with published numbers.
-        claims: what the trials say of each claim, for each cell.
-        runs: the folder of the run folders.
-        added: runs that were trained elsewhere.
     """
 
     ended: Sequence[TrialResult]
@@ -51,10 +47,7 @@ class SweepResults:
 def read_sweep_results(sweep: SweepSettings, path: Path, trial_results: Path | None = None) -> SweepResults:
     """Read the results in a sweep's folder, whether or not all trials have ended.
 
-    Args:
-        sweep: the settings of the sweep.
-        path: the sweep's folder.
-        trial_results: the file of trials, for those without a run folder.
+    ``trial_results`` is the file of trials, for those without a run folder.
 
     Raises:
         StructattnError: no trial of the sweep has ended.

@@ -31,11 +31,8 @@ class TrialTraining:
     """The training of a trial.
 
     Args:
-        name: the name of the trial.
-        restart: its index within its cell.
         trained: the epochs or updates that it was trained for.
         stopped: whether it was compared at a rung, and stopped there.
-        score: its best validation score.
     """
 
     name: str

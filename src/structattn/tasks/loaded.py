@@ -143,12 +143,6 @@ class Predictor(Protocol):
     ) -> list[Prediction]:
         """Return the answer to each input.
 
-        Args:
-            inputs: lines.
-            first: the number of the first line, for messages.
-            path: of the inputs, for messages.
-            advance: called with the number of inputs that have been answered since.
-
         Raises:
             DataError: an input cannot be encoded, or is too long for the model.
         """

@@ -50,10 +50,6 @@ class Plan:
     """Settings, data and task of a run.
 
     Args:
-        run_dir: the run folder.
-        settings: the resolved settings.
-        prepared: the prepared data.
-        task: the task built from both.
         identity: digests of the settings and the data.
         pretrained: digests of the files of pretrained weights; None if there are none.
         limits: the limits of an existing run that is to be extended by other ones in ``settings``; None otherwise.
@@ -72,11 +68,6 @@ class Plan:
 
 def make_plan(run_dir: RunFolder, settings: RunSettings, initial_run: Path | None = None) -> Plan:
     """Open the prepared data, verify every byte and build the task.
-
-    Args:
-        run_dir: the run folder.
-        settings: the resolved settings.
-        initial_run: folder of the run whose weights a new run starts from.
 
     Raises:
         DataError: the data are invalid, or a source file has changed since preparation.

@@ -26,10 +26,7 @@ class InitialWeights:
     """The best checkpoint of another run.
 
     Args:
-        run_dir: the folder of that run.
         update: the update after which the weights were saved.
-        sha256: the digest of their file.
-        tensors: the weights by name.
         other_words: the names of weights that belong to words, where those of that run are others; these are not taken.
     """
 

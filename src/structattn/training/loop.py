@@ -76,12 +76,9 @@ EXAMPLES_NAMED = 20  # in an error message
 
 @dataclass(frozen=True)
 class Update(Generic[BatchT]):
-    """The inputs of one update.
+    """The inputs of one update, which are numbered from 1.
 
     Args:
-        number: the number of the update, from 1.
-        batches: the batches over which gradients are accumulated.
-        learning_rate: the learning rate.
         max_grad_norm: the global gradient norm is clipped to this; None for no clipping.
         idle: this process has fewer batches than others: the last one is that of another process, and does not count.
     """

@@ -71,8 +71,6 @@ class FeedForwardSublayer(NamedTuple):
     Args:
         weights: W_1 projects to hidden units, (f, d); W_2 is (d, f).
         hidden_dropout: rate at which hidden units are dropped.
-        dropout: rate at which elements of the sublayer's output are dropped.
-        epsilon: of the layer norm.
     """
 
     weights: SublayerWeights

@@ -66,8 +66,6 @@ class InputForm:
     """Ids around the text in the inputs of a model.
 
     Args:
-        before: ids before the text.
-        after: ids after the text.
         has_mask: whether the model knows a mask, whose id is the vocabulary size.
     """
 

@@ -86,10 +86,7 @@ class AnyInputs:
 def resize_vocabulary(model: nn.Module, other: nn.Module, mean: bool) -> None:
     """Copy the weights of a model into one that was built for another number of ids, the last being more or fewer.
 
-    Args:
-        model: the model.
-        other: the one to fill.
-        mean: whether new rows get the mean of the others, or keep their values.
+    With ``mean``, new rows get the mean of the others; else they keep their values.
 
     Raises:
         ValueError: the model is a masked one, whose mask is the id after the last.

@@ -103,8 +103,6 @@ class RecurrentLanguageModel(nn.Module):
     token is predicted from the initial hidden state h_0. n tokens give n + 1 predictions.
 
     Args:
-        embedding: of the input tokens.
-        recurrence: the network.
         output: from hidden states to logits; None: tied to an ``Embedding``, without bias.
     """
 

@@ -130,23 +130,8 @@ def gaussian_weights(
 
     One row for the position t of a decoder is ``queries=1, first=t``. Cost: O(B * H * T * S).
 
-    Args:
-        offsets: one for each head; this and what follows as for ``gaussian_attention``.
-        queries: T.
-        keys: S; T where None.
-        ratio: how far the centre moves from one query to the next.
-        floor: round the centres down.
-        sigma: the standard deviation.
-        kernel: as for ``gaussian_attention``.
-        window: number of keys of the kernel "window".
-        causal: no weight for keys later than the query.
-        normalize: make each row sum to 1, if it has any weight.
-        first: position of the first query.
-        first_key: position of the first key.
-        lengths: of the queries, and of the keys where ``memory_lengths`` is not given.
-        memory_lengths: of the keys.
-        dtype: float32 or float64.
-        device: of the result.
+    Arguments are those of ``gaussian_attention``; there are T ``queries`` and S ``keys``, T where None.
+    ``normalize`` makes each row sum to 1, if it has any weight. ``dtype`` is float32 or float64.
 
     Returns:
         (H, T, S), or (B, H, T, S) where lengths are given, with zeros past them.

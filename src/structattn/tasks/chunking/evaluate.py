@@ -44,8 +44,6 @@ class LinearProbe:
     """argmax_c (W (x - mean) / deviation + b)_c.
 
     Args:
-        weight: W.
-        bias: b.
         mean: of each feature in the training data.
         deviation: the standard deviation of each feature there; 1 where a feature is constant.
         epoch: the epoch of the weights, counted from 1.

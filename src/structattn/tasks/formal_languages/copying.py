@@ -29,8 +29,6 @@ class CopyingLanguage:
     conditional probabilities are meaningful.
 
     Args:
-        name: the name in settings and messages.
-        description: one line.
         alphabet: the symbols, letters first.
         letters: the number of distinct letters of a word; 0 if only n matters.
         times: the number of symbols per letter of the word.

@@ -34,9 +34,7 @@ class Grammar:
     for equality; they need not sum to 1 per left-hand side (see ``normalized``).
 
     Args:
-        start: the start symbol.
         alphabet: the terminals, in the order of their indices.
-        rules: the weighted rules.
 
     Raises:
         ValueError: a symbol is neither a terminal nor has rules, or is both; or a weight is not positive.

@@ -38,8 +38,6 @@ class Examples:
     """The examples of one split: its sequences, or windows of the stream that they form.
 
     Args:
-        sequences: the split.
-        batches: the settings of the batches.
         seed: determines the order of the batches in training.
         curriculum: stages of training on short sequences; none for windows.
     """

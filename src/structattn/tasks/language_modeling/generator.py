@@ -132,8 +132,6 @@ class TextGenerator:
     """Generates texts; those of a prompt do not depend on the other prompts.
 
     Args:
-        encoder: of the run.
-        settings: how texts are generated.
         contains: returns whether the language that the model was trained on has a string, given as the ids of its
             symbols, or None where that takes long; None if no such language is known.
     """

@@ -21,9 +21,7 @@ class Split:
     """A split of all strings: a string belongs to exactly one, by its hash.
 
     Args:
-        name: of the split.
         shares: greatest length -> split -> its share of the strings up to this length, beyond the length before it.
-        seed: of the hash.
     """
 
     name: str

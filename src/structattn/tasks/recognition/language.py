@@ -64,12 +64,8 @@ class FlareLanguage:
     """A language of FLaRe, or one defined in the same way; see ``RecognitionLanguage``.
 
     Args:
-        name: the name in settings and messages.
-        description: one line.
-        alphabet: the symbols.
         has_length: whether members have a length.
         sample: length, generator -> a member of that length.
-        accepts: whether a string is a member.
         next_symbols: of a member; see ``RecognitionLanguage``.
         classes: the class of each symbol.
         has_shape: the shape of members, if there is one.

@@ -60,17 +60,13 @@ def _split_at(values: Values, edges: NDArray[np.float64]) -> list[Bin]:
 
 @dataclass(frozen=True)
 class BinDifference:
-    """BLEU of two systems on the sentences of one bin.
+    """BLEU of two systems on the sentences of one bin, and its difference, other - base.
 
     Args:
         attribute: the sentence attribute that defines the bins: ``reference length``, in sacrebleu's words, or another.
         binning: ``equal count`` or ``equal width``.
         low: the minimum of the attribute in the bin.
         high: the maximum of the attribute in the bin.
-        sentences: the number of sentences.
-        base: BLEU of the base system.
-        other: BLEU of the other system.
-        difference: other - base.
         lower: lower end of the difference's 95 % interval, by paired bootstrap resampling of the bin's sentences.
         upper: upper end of that interval.
     """

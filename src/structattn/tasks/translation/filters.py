@@ -99,8 +99,6 @@ class SelectionRules:
     """How the pairs of a split are selected.
 
     Args:
-        filters: which pairs are dropped.
-        normalization: applied to each line first.
         training: whether the filters of training pairs apply.
         max_line_tokens: longer lines are refused, unless a filter drops them.
         words: whether that length is in words; otherwise in characters.

@@ -85,10 +85,8 @@ class SearchedLine:
     """The translation of a line, and the beam search that found it.
 
     Args:
-        translation: the best one, as text.
         ids: of its tokens, without <eos>.
         replacements: of its <unk>, one after another; none where they are kept.
-        tree: the hypotheses that the search kept.
         best: the index of the node of the translation.
     """
 

@@ -30,8 +30,6 @@ class EncodedPairs(NamedTuple):
     """The ids of consecutive pairs with their line numbers, normalized lines, and the indices of rare words if stored.
 
     Args:
-        numbers: the line number of each pair.
-        sides: the source and target ids.
         texts: the source and target lines, each followed by a line feed.
         rare: for each side, the index of the word of each ``<unk>``.
     """

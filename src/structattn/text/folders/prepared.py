@@ -64,8 +64,6 @@ class PreparedFolder:
     """An opened prepared folder.
 
     Args:
-        path: the folder.
-        header: the contents of its header.
         digest: the SHA-256 of ``header.json``, which contains the digest of every other file.
         text_tokenizer: its tokenizer; None for parallel text.
         parallel_sides: the tokenizers of parallel text; None for other kinds.

@@ -33,10 +33,7 @@ class Draft:
     """What a file says.
 
     Args:
-        path: the file.
-        start: the start symbol.
         terminals: the terminals in the order of their ids, with the place of each.
-        rules: the rules in the order of the file.
         consistent: whether derivations must have an expected length, and so end with probability 1.
         shown: what messages call a nonterminal.
     """
