@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from structattn.tasks.formal_languages.next_symbols import END, Reader, ViablePrefix
 
@@ -67,23 +68,15 @@ class PrefixPair:
         """The symbols that can follow in each language."""
         return tuple(None if each is None else each.next_symbols for each in (self.first, self.second))  # type: ignore[return-value]
 
-    def longer(self, alphabet: Sequence[str]) -> "Iterator[PrefixPair]":
-        """Yield the prefixes of either language that are one symbol longer."""
-        for symbol in alphabet:
-            first, second = (None if each is None else each.extended(symbol) for each in (self.first, self.second))
-            if first is not None or second is not None:
-                yield PrefixPair((*self.string, symbol), first, second, self.count)
+    def extended(self, symbol: str) -> "PrefixPair":
+        """Return the prefix that is longer by this symbol."""
+        first, second = (None if each is None else each.extended(symbol) for each in (self.first, self.second))
+        return PrefixPair((*self.string, symbol), first, second, self.count)
 
 
 def pairs_along(first: Reader, second: Reader, string: Sequence[str]) -> list[PrefixPair]:
     """Return the prefixes of a string, from the empty one to the string itself."""
-    pair = PrefixPair((), first.start, second.start)
-    found = [pair]
-    for symbol in string:
-        left, right = (None if each is None else each.extended(symbol) for each in (pair.first, pair.second))
-        pair = PrefixPair((*pair.string, symbol), left, right)
-        found.append(pair)
-    return found
+    return list(accumulate(string, PrefixPair.extended, initial=PrefixPair((), first.start, second.start)))
 
 
 def with_strings(comparison: Comparison, strings: Iterable[Sequence[PrefixPair]]) -> Comparison:
@@ -115,7 +108,8 @@ def prefix_pairs(
             return
         longer: list[PrefixPair] = []
         for each in layer:
-            longer += each.longer(alphabet)
+            extensions = map(each.extended, alphabet)
+            longer += [pair for pair in extensions if pair.first is not None or pair.second is not None]
             if total + len(longer) > max_prefixes and not joins:
                 return
         longer = _joined(longer) if joins else longer
