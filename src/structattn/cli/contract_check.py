@@ -95,20 +95,21 @@ def _layers(loaded: Sequence[Plugin]) -> Iterator[Verdict]:
     for name, entry in _entries(MECHANISMS, loaded):
         if entry.layer or entry.self_attention:
             layer = partial(_layer, entry)
-            yield from _verdicts("mechanism", name, CHECKS, lambda layer=layer: (layer(), *_examples(1)))
-            names = {"names": partial(_check_names, entry)}
-            rule = "Records of explain have the names of the entry."
-            for verdict in _verdicts("mechanism", name, names, lambda layer=layer: (layer(), *_examples(1))):
-                yield Verdict(verdict.kind, name, verdict.check, rule, verdict.problem)
+            checks = {**CHECKS, "names": _names_check(entry)}
+            yield from _verdicts("mechanism", name, checks, lambda layer=layer: (layer(), *_examples(1)))
 
 
-def _check_names(entry: Mechanism, layer: Any, x: torch.Tensor) -> None:
-    record = layer.explain(x)
-    if record.mechanism != entry.name:
-        raise BrokenContractError(f"explain returns the mechanism {record.mechanism!r}; expected {entry.name!r}")
-    actions = record.details["actions"].shape[-1] if "actions" in record.details else 0
-    if actions != len(entry.actions):
-        raise BrokenContractError(f"explain returns {actions} actions; the entry has the names {entry.actions}")
+def _names_check(entry: Mechanism) -> Callable[..., None]:
+    def check(layer: Any, x: torch.Tensor) -> None:
+        """Records of explain have the names of the entry."""
+        record = layer.explain(x)
+        if record.mechanism != entry.name:
+            raise BrokenContractError(f"explain returns the mechanism {record.mechanism!r}; expected {entry.name!r}")
+        actions = record.details["actions"].shape[-1] if "actions" in record.details else 0
+        if actions != len(entry.actions):
+            raise BrokenContractError(f"explain returns {actions} actions; the entry has the names {entry.actions}")
+
+    return check
 
 
 def _cross_layers(loaded: Sequence[Plugin]) -> Iterator[Verdict]:
