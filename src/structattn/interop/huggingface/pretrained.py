@@ -18,7 +18,8 @@ from structattn.settings.huggingface import Gpt2Settings, RobertaSettings
 from structattn.support.environment import is_out_of_memory
 from structattn.support.errors import DataError, SettingsError
 from structattn.support.files import sha256_of_file
-from structattn.support.json_files import load_json
+from structattn.support.json_files import parse_object
+from structattn.support.reading import content_of
 from structattn.support.shapes import Int
 from structattn.support.special_tokens import BOS, EOS, PAD, UNK
 
@@ -89,7 +90,7 @@ def load_pretrained(
 
 
 def _read_model(folder: Path, kind: str) -> PreTrainedModel:
-    found = _json(folder / CONFIG).get("model_type")
+    found = parse_object(content_of(folder / CONFIG), folder / CONFIG).get("model_type")
     if found != kind:
         raise SettingsError(f"model.pretrained: {folder / CONFIG} is of a model of type {found!r}; expected {kind!r}")
     model_class = GPT2LMHeadModel if kind == "gpt2" else RobertaForMaskedLM
@@ -145,7 +146,7 @@ def _rows(folder: Path, config: Any, symbols: Sequence[str], with_mask: bool) ->
 def _token_ids(folder: Path) -> dict[str, int]:
     """Return the id of each token of tokenizer.json or vocab.json."""
     path = _tokenizer_path(folder)
-    ids = _json(path)
+    ids = parse_object(content_of(path), path)
     if path.name == "tokenizer.json":
         vocabulary, added = ids.get("model", {}).get("vocab", {}), ids.get("added_tokens", [])
         if isinstance(vocabulary, list):  # of a unigram model: tokens with their scores
@@ -159,13 +160,6 @@ def _token_ids(folder: Path) -> dict[str, int]:
 
 def _tokenizer_path(folder: Path) -> Path:
     return next((folder / name for name in TOKENIZERS if (folder / name).exists()), folder / TOKENIZERS[0])
-
-
-def _json(path: Path) -> dict[str, Any]:
-    tree = load_json(path)
-    if not isinstance(tree, dict):
-        raise DataError(path, f"holds {type(tree).__name__}; expected a JSON object")
-    return tree
 
 
 def _digest(path: Path) -> str:

@@ -13,8 +13,7 @@ from pydantic import Field
 
 from structattn.support.environment import name_of
 from structattn.support.errors import DataError
-from structattn.support.json_files import Shape, check_shape
-from structattn.support.reading import parse_json
+from structattn.support.json_files import Shape, check_shape, parse_object
 from structattn.text.reading import Line, Notices, read_lines
 
 BLIMP: Final = "BLiMP"
@@ -212,12 +211,7 @@ class _TwoPrefix(Shape):
 
 
 def _entry(path: Path, line: Line) -> dict[str, Any]:
-    try:
-        entry = parse_json(line.text.encode())
-    except ValueError as error:
-        raise DataError(path, f"not JSON: {error}", line.number) from None
-    if not isinstance(entry, dict):
-        raise DataError(path, f"holds {type(entry).__name__}; expected a JSON object", line.number)
+    entry = parse_object(line.text.encode(), path, line.number)
     check_shape(_Pair, entry, path, line.number)
     for method, shape in (("one_prefix", _OnePrefix), ("two_prefix", _TwoPrefix)):
         if entry.get(f"{method}_method"):
