@@ -101,10 +101,6 @@ def sides_with_extracted(
     return sum(found) / len(found) if found else None
 
 
-def _padded(found: list[frozenset[str]], count: int) -> list[frozenset[str]]:
-    return found + [frozenset()] * (count - len(found))
-
-
 def _agreement(rows: Sequence[_Row]) -> Agreement:
     known = bool(rows) and rows[0][2] is not None
     return Agreement(
@@ -129,7 +125,8 @@ def fitted_threshold(observations: Sequence[Observation], modelled: Modelled, ex
 def _sides(each: Observation, modelled: Modelled, extracted: Reader) -> list[frozenset[str]]:
     """Return what can follow each prefix of a string."""
     string = modelled.string(each.ids)
-    return _padded(following(extracted, string), len(string) + 1)
+    found = following(extracted, string)
+    return found + [frozenset()] * (len(string) + 1 - len(found))
 
 
 def forbidden_mass(observations: Sequence[Observation], modelled: Modelled, extracted: Reader) -> float:

@@ -97,7 +97,8 @@ class VisiblyPushdown:
 
     def automaton(self, alphabet: tuple[str, ...], first: Letter | None = None) -> PushdownAutomaton:
         """Return it with pushes, replacements and pops; it starts after the call ``first``, which is no symbol."""
-        numbers = {state: number for number, state in enumerate(self._all())}
+        states = (State(module, number) for module, size in self.sizes.items() for number in range(size))
+        numbers = {state: number for number, state in enumerate(states)}
         outermost = State(None, 0)
         callers = [state for state in numbers if state != outermost or first is None]
 
@@ -128,9 +129,6 @@ class VisiblyPushdown:
             start = Start(numbers[State(first, 0)], (BOTTOM, item(outermost)))
         finals = frozenset(Configuration(numbers[state], BOTTOM) for state in self.finals)
         return PushdownAutomaton(alphabet, frozenset([start]), dict.fromkeys(found, 1), finals)
-
-    def _all(self) -> list[State]:
-        return [State(module, number) for module, size in self.sizes.items() for number in range(size)]
 
 
 def matched(word: Word) -> list[int] | None:
