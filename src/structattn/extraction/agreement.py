@@ -84,14 +84,8 @@ def sides_with_extracted(
 ) -> float | None:
     """Return the share of the symbols allowed by just one of two grammars on which a model sides with the first.
 
-    Args:
-        pairs: prefixes of the extracted (first) or the true (second) grammar.
-        log_probabilities: of the model after each.
-        modelled: its threshold.
-        min_length: of strings; the model does not judge whether shorter ones can end.
-
-    Returns:
-        None if they differ nowhere.
+    ``pairs`` are of the extracted (first) and the true grammar; whether a string of fewer than ``min_length`` symbols
+    can end is not judged. None if they differ nowhere.
     """
     found = list[bool]()
     for each, row in zip(pairs, log_probabilities, strict=True):

@@ -40,8 +40,6 @@ class PushdownAutomaton:
     """A nondeterministic pushdown automaton, without steps that read nothing; it accepts by control and top.
 
     Args:
-        alphabet: the symbols.
-        starts: where a run can start.
         transitions: each with the number of strings that it was seen in.
         finals: where a string can end, whatever lies below the top.
     """

@@ -16,12 +16,9 @@ Steps = Mapping[tuple[int, int], Sequence[Allowed]]
 def only_extracted(reader: StackReader, letters: Letters, steps: Steps) -> Replacement:
     """Return what forbids all transitions but the extracted ones, gives those weight 1, and pushes class means.
 
-    Args:
-        reader: of the stack.
-        letters: of the transitions.
-        steps: those that are allowed at each letter after each letter; -1 stands before ``<bos>``. Where two letters do
-            not follow each other in them, a nondeterministic stack has no run, and a superposition stack takes its
-            three actions with equal weights.
+    ``steps``: those that are allowed at each letter after each letter; -1 stands before ``<bos>``. Where two
+    letters do not follow each other in them, a nondeterministic stack has no run, and a superposition stack takes
+    its three actions with equal weights.
     """
     count, size = len(letters.features), reader.sizes[0]
     table = torch.zeros(count + 1, count, size)

@@ -137,13 +137,8 @@ def compare(
 ) -> Comparison:
     """Compare the symbols that can follow each prefix of strings of either language.
 
-    Args:
-        first: a language.
-        second: the other.
-        alphabet: the symbols of both.
-        max_length: of the prefixes.
-        max_prefixes: a lower maximal length is taken where there are more that are not continued alike.
-        stops: whether to stop at the first difference, for the answer whether there is one.
+    A lower maximal length is taken where more than ``max_prefixes`` are not continued alike. ``stops``: at the
+    first difference, for the answer whether there is one.
 
     Cost: that of Earley's algorithm for each prefix, some tenths of a millisecond for small grammars.
     """

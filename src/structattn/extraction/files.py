@@ -42,13 +42,10 @@ def require_folder(folder: Path) -> None:
 
 
 def write_extraction(run: TrainedRun, extraction: Extraction, folder: Path) -> list[Path]:
-    """Write ``automaton.json``, ``grammar.cfg``, ``automaton.svg`` and ``extract.html`` to a folder.
+    """Write ``automaton.json``, ``grammar.cfg``, ``automaton.svg``, and last ``extract.html`` to a folder; return them.
 
     ``analyses/extraction.json`` of the run folder gets the scores, for sweeps. Grammar and drawing are written where
     there is an automaton, and a grammar that fits into a file; those of an earlier extraction are removed.
-
-    Returns:
-        The files that were written, the page last.
 
     Raises:
         StructattnError: the folder has other files of these names.

@@ -103,13 +103,7 @@ def _batches(fast: FastLayers, generator: torch.Generator) -> Iterator[_Batch]:
 
 
 def _difference(fast: FastLayers, plain: Callable[..., Any], batch: _Batch) -> float:
-    """Return the largest relative difference of outputs and gradients in training, and of outputs in evaluation.
-
-    Args:
-        fast: the layers with kernels; its mode is that of the modules.
-        plain: the layers without.
-        batch: the input.
-    """
+    """Return the largest relative difference of outputs and gradients in training, and of outputs in evaluation."""
     found: list[Tensor] = []
     for training in (True, False):
         fast.train(training)

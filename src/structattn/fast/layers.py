@@ -32,10 +32,7 @@ ModuleT = TypeVar("ModuleT", bound=nn.Module)
 def shallow_copy(module: nn.Module, kind: type[ModuleT], children: dict[str, Any]) -> ModuleT:
     """Return a module of class ``kind`` with the attributes of another one; its mode is always that of the other.
 
-    Args:
-        module: the other one.
-        kind: the class, of which ``__init__`` is not called.
-        children: the submodules of the copy.
+    ``__init__`` of the class is not called; ``children`` become its submodules.
     """
     cls = _following(cast(Any, kind))
     copied: ModuleT = object.__new__(cls)

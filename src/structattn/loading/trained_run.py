@@ -56,8 +56,6 @@ class TrainedRun:
     """A trained model with the settings and data of its run.
 
     Args:
-        run_dir: the run folder.
-        settings: the resolved settings.
         prepared: the data that the model was trained on, with its vocabulary and tokenizer.
         model: in evaluation mode, on its device.
         update: the update after which the weights were saved; for averaged weights, the last one.

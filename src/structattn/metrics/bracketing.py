@@ -19,10 +19,7 @@ class BracketingScores:
     """Scores of predicted trees, over the brackets of all sentences.
 
     Args:
-        sentences: the number of sentences.
         correct: the number of predicted brackets that are right; equal brackets of a tree count separately.
-        predicted: the number of predicted brackets.
-        gold: the number of true brackets.
         precision: correct / predicted; 0 where nothing was predicted.
         recall: correct / gold; 0 where there are no true brackets.
         f1: their harmonic mean; 0 where both are 0.

@@ -136,16 +136,13 @@ def _with_float_scores(metric: Any) -> Any:
 def corpus_scores(
     hypotheses: Sequence[str], references: Sequence[str], samples: int = 1000, tokenizer: str = "13a"
 ) -> dict[str, MetricScore]:
-    """Compute all metrics of a corpus with one reference per line.
+    """Compute all ``METRICS`` of a corpus with one reference per line: metric -> score.
 
     Args:
         hypotheses: the translations.
         references: one for each translation.
         samples: the number of bootstrap samples, at least 2; sacrebleu draws them with a fixed seed.
         tokenizer: sacrebleu's name of the tokenizer of BLEU.
-
-    Returns:
-        Maps each of ``METRICS`` to its score.
 
     Raises:
         UsageError: sacrebleu is not installed, or the numbers of translations and references differ.
@@ -166,7 +163,7 @@ def compare_systems(
     samples: int = 1000,
     tokenizer: str = "13a",
 ) -> Mapping[str, PairedDifference]:
-    """Compare two systems' translations of the same lines.
+    """Compare two systems' translations of the same lines by all ``METRICS``: metric -> difference.
 
     Args:
         first: the translations of the first system.
@@ -174,9 +171,6 @@ def compare_systems(
         references: one for each line.
         samples: the number of bootstrap samples; sacrebleu draws them with a fixed seed.
         tokenizer: sacrebleu's name of the tokenizer of BLEU.
-
-    Returns:
-        Maps each of ``METRICS`` to its difference.
 
     Raises:
         UsageError: sacrebleu is not installed, or the numbers of lines differ.

@@ -16,10 +16,7 @@ def apply_lstm(
 ) -> tuple[Float[Tensor, "batch time units"], LstmState]:
     """Run torch's LSTM, in the dtype of its weights where autocast's dtype is not supported.
 
-    Args:
-        lstm: with the batch first.
-        x: the inputs.
-        state: the first hidden and cell states of all layers; zeros where None.
+    The batch comes first. ``state``: the first hidden and cell states of all layers; zeros where None.
 
     Returns:
         The top layer's hidden states, and the last hidden and cell states of all layers.

@@ -151,10 +151,8 @@ def last_event(path: Path) -> dict[str, Any] | None:
 def events_of(path: Path, kinds: Sequence[str] = (), length: int | None = None) -> list[dict[str, Any]]:
     """Return the events of a log, without an incomplete last line. A missing log has no events.
 
-    Args:
-        path: the log file.
-        kinds: kinds of events to return; empty: all. Lines of other kinds are not parsed, which saves time.
-        length: number of bytes to read; None: all.
+    ``kinds``: of events to return; empty: all. Lines of other kinds are not parsed, which saves time. ``length``:
+    number of bytes to read; None: all.
 
     Raises:
         DataError: the file cannot be read, or a line is not an event; the message has its number.

@@ -33,10 +33,7 @@ def selection_score(cross_entropy: float, bleu: float | None) -> float:
 def best_updates(validations: Sequence[Mapping[str, Any]], count: int, newest: int | None = None) -> list[int]:
     """Return the updates with the best validation scores, best first; ties go to the earlier update.
 
-    Args:
-        validations: the validation events of a run.
-        count: maximum number of updates to return.
-        newest: ignore updates after this one; None: no limit.
+    There are at most ``count``; those after ``newest`` are ignored, if it is given.
     """
     scores = {event["update"]: selection_score(event["cross_entropy"], event.get("bleu")) for event in validations}
     candidates = [update for update in scores if newest is None or update <= newest]

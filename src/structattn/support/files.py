@@ -153,10 +153,8 @@ def _temporary_file(path: Path) -> Iterator[Path]:
 def others_in(folder: Path, own: Collection[str], written: Collection[str]) -> list[str]:
     """Return the names in a folder, sorted, that are neither its own nor temporary files of what is written there.
 
-    Args:
-        folder: the folder.
-        own: names that it may have.
-        written: names of files whose temporary files it may have, as a killed writer leaves them.
+    ``own``: names that it may have. ``written``: names of files whose temporary files it may have, as a killed
+    writer leaves them.
     """
     temporary = re.compile(rf"\.({'|'.join(map(re.escape, written))})\.[0-9a-f]{{8}}")
     names = sorted(entry.name for entry in folder.iterdir())

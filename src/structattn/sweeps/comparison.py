@@ -149,10 +149,7 @@ def scores_by_seed(score: ScoreName, row: TableRow, pending: float = 0.0) -> dic
 
     Those with unknown seeds have keys of their own.
 
-    Args:
-        score: the name of the score.
-        row: the cell.
-        pending: what trials that have not ended count in a share; others without a score count 0.
+    ``pending``: what trials that have not ended count in a share; others without a score count 0.
     """
     spread = score_statistics(row, score)
     if spread is None:

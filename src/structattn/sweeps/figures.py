@@ -46,12 +46,8 @@ def sweep_figures(
 ) -> list[Plot]:
     """Return the figures of a sweep; figures without data are left out, with a warning where run folders are missing.
 
-    Args:
-        sweep: the settings with the list of figures.
-        rows: the results by cell.
-        results: the results of the trials.
-        runs: the folder of the run folders, which hold records and analyses; it may lack trials with stored results.
-        name: the name of the recipe, a prefix of the file names.
+    ``runs``: the folder of the run folders, which hold records and analyses; it may lack trials with stored
+    results. ``name``: of the recipe, a prefix of the file names.
     """
     plots: list[Plot] = []
     for figure in sweep.figures:

@@ -21,8 +21,6 @@ class SweepResults:
     """The results of a sweep.
 
     Args:
-        ended: the results of the trials that have ended.
-        trials: the total number of trials.
         rows: one for each cell with a trial that has ended.
         signatures: the sacrebleu signatures of translation scores.
     """

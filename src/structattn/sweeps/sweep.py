@@ -39,7 +39,7 @@ def run_sweep(
     on_status: StatusCallback,
     trial_results: Path | None = None,
 ) -> list[TableRow]:
-    """Train all trials of a sweep, evaluate the selected ones, and write ``table.json``.
+    """Train all trials of a sweep, evaluate the selected ones, write ``table.json``, and return a row for each cell.
 
     The state is in the run folders alone: an interrupted sweep resumes when it is called again, with any engine, and
     trials that another sweep trained in the same folder are recognised by the digests of their settings.
@@ -50,9 +50,6 @@ def run_sweep(
         open_engine: returns a new engine.
         on_status: called at every poll with the status of the jobs.
         trial_results: a file of trials. Those with a line there are not trained, and each that completes adds its own.
-
-    Returns:
-        One row for each cell of the grid.
 
     Raises:
         SettingsError: the settings of a trial are invalid; nothing was started.

@@ -211,9 +211,6 @@ class SplitScores:
     """The scores of a model on a split, in nats per token, with every ``<eos>`` counted as a token.
 
     Args:
-        split: the name of the split.
-        num_sequences: the number of sequences.
-        num_tokens: the number of predicted tokens.
         cross_entropy: -log p(split) / num_tokens.
         perplexity: exp(cross_entropy).
         lower_bound: the entropy of the distribution that the strings were sampled from; None if unknown.
@@ -229,10 +226,8 @@ class SplitScores:
         translations_digest: the SHA-256 of the file with the translations.
         mask_seed: for masked language models, the seed of the masks; the tokens above are the masked ones.
         pseudo: for masked language models, pseudo-perplexity.
-        text: for text, scores per word and character, and the share of ``<unk>``.
         transformation: for question formation and tense reinflection: ``all``, or the modifier of the subject -> scores
             of the outputs.
-        recognition: accuracies by kind of string and length, for recognition.
     """
 
     split: str

@@ -25,7 +25,6 @@ class Scores:
 
     Args:
         num_sequences: the number of sequences (or stream windows) scored.
-        num_tokens: the number of tokens predicted.
         cross_entropy: -log p(set) / num_tokens.
         perplexity: exp(cross_entropy).
         lower_bound: the cross-entropy of the distribution that the set was drawn from, if known.

@@ -10,10 +10,7 @@ from structattn.text.folders.prepared import PreparedFolder, open_prepared
 def open_data(run_dir: Path, settings: RunSettings, data: Path | None) -> PreparedFolder:
     """Open the data of a run; their digest is not yet compared with that of the run.
 
-    Args:
-        run_dir: the run folder, for messages.
-        settings: of the run.
-        data: the prepared folder; None: the path in the settings.
+    ``run_dir`` is for messages. ``data``: the prepared folder; None: the path in the settings.
 
     Raises:
         DataError: the prepared folder is missing or damaged.

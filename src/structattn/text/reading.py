@@ -96,10 +96,7 @@ def read_lines(path: Path, notices: Notices, name: Path | None = None) -> Iterat
 
     Cost: time linear in the number of bytes, memory of the longest line.
 
-    Args:
-        path: the file.
-        notices: collects what was dropped.
-        name: the name of the file in messages, by default its path.
+    ``notices`` collects what was dropped; ``name`` is that of the file in messages, by default its path.
 
     Raises:
         DataError: see the table above.
@@ -123,11 +120,7 @@ def read_chunks(path: Path, notices: Notices, min_bytes: int, name: Path | None 
 
     Where chunks begin depends on the file and on ``min_bytes`` alone.
 
-    Args:
-        path: the file.
-        notices: collects what was dropped.
-        min_bytes: the minimum number of bytes read for a chunk, except at the end of the file and before an error.
-        name: the name of the file in messages, by default its path.
+    ``min_bytes``: the minimum number of bytes read for a chunk, except at the end of the file and before an error.
 
     Raises:
         DataError: see the table above; the chunks before it are yielded first.

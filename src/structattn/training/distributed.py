@@ -228,11 +228,8 @@ class DataParallel:
     def loss_sum(self, task: AnyTask, batch: Any, last: bool) -> Tensor:
         """Return the loss of a batch of this process.
 
-        Args:
-            task: the task.
-            batch: the batch.
-            last: of the update; with DDP, its backward pass sums the gradients of all batches over the processes. With
-                FSDP, that of each batch does.
+        ``last``: of the update; with DDP, its backward pass sums the gradients of all batches over the
+        processes. With FSDP, that of each batch does.
         """
         if isinstance(self.module, DistributedDataParallel):
             self.module.require_backward_grad_sync = last

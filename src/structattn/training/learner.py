@@ -25,7 +25,6 @@ class Learner:
         accelerated: what computes the model: its fast form, or the model.
         parameters: the parameters in the order of ``model.parameters()``; walking the modules for them takes time.
         optimizers: the optimizers of these parameters, each of some of them.
-        device: the device of the model.
         bf16: whether forward passes run under bfloat16 autocast.
         world: the processes that train together.
         parallel: the model as they share it; None for a single process.

@@ -91,10 +91,7 @@ class Update(Generic[BatchT]):
 
 
 def training_step(learner: Learner, task: Task[BatchT], update: Update[BatchT]) -> float:
-    """Update the parameters along the gradient of Σ loss_sum / Σ loss_denominator over the batches.
-
-    Returns:
-        Σ loss_sum, from before the update.
+    """Update the parameters along the gradient of Σ loss_sum / Σ loss_denominator; return Σ loss_sum from before it.
 
     Raises:
         NonFiniteError: the loss or a gradient is not finite. Parameters, optimizer state and random generators are

@@ -23,15 +23,12 @@ class ScorePositions(Protocol):
     def __call__(
         self, query: Float[Tensor, "batch heads time size"], key: Float[Tensor, "batch heads source size"], first: int
     ) -> tuple[Tensor, Tensor, Float[Tensor, "#batch #heads time source"] | None]:
-        """Return query', key', and the bias.
+        """Return query' and key', with unchanged shapes, and the bias, on the scale of the scores, or None.
 
         Args:
             query: q; row t is at position first + t.
             key: k; row s is at position s.
             first: position of the first query.
-
-        Returns:
-            query' and key', with unchanged shapes, and the bias, on the scale of the scores, or None.
         """
         ...
 

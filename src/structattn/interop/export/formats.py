@@ -139,11 +139,8 @@ It raises a ``UsageError`` if a part of the run cannot be expressed, or if a lib
 def export_run(run: TrainedRun, form: str, folder: Path, license_name: str = "unknown") -> None:
     """Write a run into a new folder, atomically.
 
-    Args:
-        run: the run.
-        form: one of ``FORMATS``.
-        folder: where to; it must not exist, or be empty.
-        license_name: the licence of the weights for the model card, as the Hugging Face hub names it.
+    ``form`` is one of ``FORMATS``; the folder must not exist, or be empty. ``license_name``: of the weights, for the
+    model card, as the Hugging Face hub names it.
 
     Raises:
         UsageError: there is no such format, the folder is not empty, the run cannot be exported to it, or a library is

@@ -199,10 +199,7 @@ _NUM_EXAMPLES: Final = 1000
 def write_tokenizers(run: TrainedRun, folder: Path, padding_side: str = "left") -> None:
     """Write the tokenizer of the inputs, and that of the target into a subfolder if it has its own vocabulary.
 
-    Args:
-        run: the run.
-        folder: an existing folder.
-        padding_side: where texts are padded that are to be continued; others are padded at the right.
+    ``padding_side``: where texts are padded that are to be continued; others are padded at the right.
 
     Raises:
         UsageError: a tokenizer cannot be expressed, or a library is not installed.

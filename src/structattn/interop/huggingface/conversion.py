@@ -151,7 +151,7 @@ def save_as_transformers(
     *,
     has_unknown: bool = True,
 ) -> str:
-    """Write configuration, weights and the settings of ``generate`` into a folder that the caller flushes.
+    """Write configuration, weights and settings of ``generate`` into a folder, unflushed; return the name of the class.
 
     Args:
         model: of a run.
@@ -161,9 +161,6 @@ def save_as_transformers(
         start: the id that texts begin with.
         has_unknown: whether the vocabulary has ``<unk>``; a class of transformers, which refuses no other id by name,
             gets one.
-
-    Returns:
-        The name of the model's class.
     """
     converted = transformers_model(model, settings, *sizes)
     ours = isinstance(converted, OwnModel)

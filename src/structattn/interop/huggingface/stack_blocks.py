@@ -85,7 +85,7 @@ class _FollowedByStack(nn.Module):
 
 
 def insert_stacks(model: PreTrainedModel, stack: Stack) -> list[StackSublayer]:
-    """Let stacks follow the blocks of a model; their weights are not initialised.
+    """Let stacks follow the blocks of a model, and return them, first layer first; their weights are not initialised.
 
     A block becomes one of a subclass, as ``fully_shard`` of PyTorch does it, and not one with a hook: gradient
     checkpointing then covers its stack.
@@ -93,9 +93,6 @@ def insert_stacks(model: PreTrainedModel, stack: Stack) -> list[StackSublayer]:
     Args:
         model: a model whose base model has one list of blocks.
         stack: the settings.
-
-    Returns:
-        The stacks, first layer first.
 
     Raises:
         ValueError: the model is of another structure, or ``stack`` names layers that it does not have.

@@ -116,7 +116,7 @@ def add_stack_attention(
     layers: Sequence[int] | None = None,
     gate: bool | None = None,
 ) -> Any:
-    """Return a copy of a model with stacks inserted.
+    """Return a copy of a model with stacks inserted, with the same device, dtype and mode.
 
     Parameters of the stacks are initialised by the model's own rule. With ``gate=True`` the new model's outputs equal
     those of ``model`` exactly until it is trained.
@@ -129,9 +129,6 @@ def add_stack_attention(
             default all.
         gate: whether a learned factor g multiplies what the stack adds, 0 at first; None: as ``stack`` says, by default
             not.
-
-    Returns:
-        The model, with the same device, dtype and mode.
 
     Raises:
         ValueError: ``model`` has another structure, or stacks already, or the settings are invalid.

@@ -70,9 +70,6 @@ class BidirectionalComposition(nn.Module):
 
     Args:
         characters: size of the character vocabulary, special tokens included.
-        d_model: size of word embeddings.
-        character_embedding_size: size of character embeddings.
-        hidden_size: of each LSTM.
         coupled: use LSTMs with peepholes and coupled gates, as in the paper, instead of torch's.
     """
 
@@ -114,8 +111,6 @@ class ForwardComposition(nn.Module):
     Args:
         characters: size of the character vocabulary, special tokens included.
         d_model: size of word embeddings and of each layer.
-        character_embedding_size: size of character embeddings.
-        num_layers: of the LSTM.
     """
 
     def __init__(self, characters: int, d_model: int, character_embedding_size: int = 50, num_layers: int = 2) -> None:
@@ -156,8 +151,6 @@ class SpelledEmbedding(nn.Module):
     ``.data`` bypass.
 
     Args:
-        vocabulary_size: number of ids of the vocabulary.
-        d_model: d.
         composition: from spellings to embeddings of size d.
         spellings: of the last words of the vocabulary; no rows: all words have a row in the table.
         positions: called with (first, count), returns vectors (count, d) to add; None: no positions.

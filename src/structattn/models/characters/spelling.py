@@ -32,9 +32,7 @@ class SpellingDecoder(nn.Module):
     Args:
         characters: size of the character vocabulary, special tokens included.
         d_model: of x.
-        character_embedding_size: size of character embeddings.
         hidden_size: of each layer; with ``separate=False`` the width of x.
-        num_layers: of the LSTM.
         separate: use the separate path.
 
     Raises:

@@ -23,9 +23,6 @@ class ChunkScores:
     """Scores of predicted chunks; a chunk is correct if its first word, its last word and its type are.
 
     Args:
-        correct: the number of correct chunks.
-        predicted: the number of predicted chunks.
-        gold: the number of true chunks.
         precision: correct / predicted; 0 where nothing was predicted.
         recall: correct / gold; 0 where there are no true chunks.
         f1: their harmonic mean; 0 where both are 0.
@@ -44,7 +41,6 @@ class TaggingScores:
     """Scores of predicted tags.
 
     Args:
-        words: the number of words.
         accuracy: the fraction of words whose tag is right, its prefix included.
         overall: of the chunks of all types.
         types: type of phrase -> scores, by type in alphabetical order.

@@ -31,7 +31,6 @@ class FormalLanguageSizes:
     """Numbers and lengths of strings; the defaults are those of the papers.
 
     Args:
-        train: the number of training strings.
         valid: the number of validation strings, of the same lengths.
         test_per_length: the number of test strings of each valid length.
         train_lengths: minimum and maximum length of ``train`` and ``valid``, not including the end of the string.

@@ -54,11 +54,8 @@ class WrittenForm:
         Negations are separated if ``n't`` is a word of the text; sentences are converted to lower case if no symbol has
         an upper-case letter.
 
-        Args:
-            text: the beginning of the corpus.
-            symbols: its vocabulary.
-            separate_marks: whether marks are separated; None: if more full stops of the text are words of their own
-                than end a word.
+        ``text`` is its beginning. ``separate_marks``: whether marks are separated; None: if more full stops of
+        the text are words of their own than end a word.
         """
         if separate_marks is None:
             separate_marks = len(_SEPARATE_STOP.findall(text)) > len(_ATTACHED_STOP.findall(text))

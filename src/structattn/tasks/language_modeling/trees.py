@@ -73,7 +73,6 @@ class TreeLoss:
     """The loss of ``tree_regularization`` for sentences of a split.
 
     Args:
-        trees: of the split.
         layer: the number of the layer, from 0.
         heads: whether states are outputs of heads; else they are the output of the layer.
         size: the number of first numbers of a state that are regularized.

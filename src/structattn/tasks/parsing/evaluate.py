@@ -34,7 +34,6 @@ class ParsingScores:
     """Scores of a parser on a file of trees.
 
     Args:
-        scores: of its trees.
         malformed: the fraction of outputs that had to be repaired; 0 with constrained parsing.
         right_branching: scores of trees (a (b (c d))), every label the most frequent one of the file.
         left_branching: the same for (((a b) c) d).

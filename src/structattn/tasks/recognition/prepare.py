@@ -39,7 +39,6 @@ class RecognitionSizes:
     """Numbers and greatest lengths of strings; the defaults are those of FLaRe. The least length is 0.
 
     Args:
-        train: the number of training strings.
         valid: the number of strings of each of the two validation splits.
         test: the number of test strings; None: 5,010 in the protocol flare, 20 for each length in the protocol hard.
         max_length: the greatest length of ``train`` and ``valid``.

@@ -48,8 +48,6 @@ class Formula:
     """A statement about the surprisals of an item.
 
     Args:
-        text: the formula.
-        holds: whether it is true of surprisals.
         references: the regions that occur in it: condition and number, None for all regions together.
     """
 

@@ -23,10 +23,7 @@ BATCHES_PER_EPOCH = 1000  # training pairs never repeat, so the length of an epo
 class DrawnPairs:
     """Training pairs of a transduction, each batch of one length.
 
-    Args:
-        data: draws the pairs.
-        form: whether y is predicted all at once or symbol by symbol.
-        batch_size: pairs of a batch.
+    ``form``: whether y is predicted all at once or symbol by symbol.
     """
 
     data: TransductionData

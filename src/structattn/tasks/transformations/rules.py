@@ -177,7 +177,6 @@ class Transformation:
     """A task.
 
     Args:
-        name: of the task.
         copy_word: the task word of sources whose target is the sentence itself.
         change_word: the task word of sources whose target is the transformed sentence.
         right: the hierarchical rule.

@@ -72,7 +72,6 @@ class SentenceSampler:
     """Draws sentences of a task; words are independent and uniform within their class, numbers too.
 
     Args:
-        generator: the source of randomness.
         weights: of sentence shapes.
         has_auxiliaries: put an auxiliary before each verb, which otherwise is in the past.
     """

@@ -22,7 +22,6 @@ class PairExamples:
     function of its example numbers even with BPE-dropout, which resegments each pair in each epoch.
 
     Args:
-        pairs: the split.
         tokens: the maximum padded size of a batch.
         limited: the side or sides that the maximum applies to; see ``pair_token_batches``.
         seed: determines the order of the batches in training.

@@ -142,12 +142,9 @@ class _Lines(NamedTuple):
 def compare_runs(
     first: Path, second: Path, split: str, samples: int = 1000, data: Path | None = None
 ) -> Mapping[str, PairedDifference]:
-    """Compare the translations that evaluation wrote for two runs, with the BLEU tokenizer of the first run.
+    """Compare the translations of two evaluated runs, with the BLEU tokenizer of the first: metric -> difference.
 
     At least 40 ``samples`` are needed for 95 % intervals.
-
-    Returns:
-        Metric -> difference.
 
     Raises:
         StructattnError: a folder is not a run folder, or holds no translations of the split.

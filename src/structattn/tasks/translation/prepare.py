@@ -32,11 +32,7 @@ KIND: Final = "parallel"
 
 
 def rare_word_collectors(sides: ParallelSides, joint: bool) -> tuple[RareWordCollector, RareWordCollector] | None:
-    """Create the collectors of rare words for source and target, the same one twice if ``joint``.
-
-    Returns:
-        The collectors; None unless tokens are words.
-    """
+    """Create the collectors of rare words of both sides, the same twice if ``joint``; None unless tokens are words."""
     if sides.target.character_tokenizer is None:
         return None
     target = RareWordCollector()

@@ -84,10 +84,7 @@ class Header(_HeaderModel):
 
 
 def read_header(folder: Path) -> tuple[Header, str]:
-    """Read the header of a prepared folder.
-
-    Returns:
-        The header, and the SHA-256 of its bytes.
+    """Read the header of a prepared folder; return it, and the SHA-256 of its bytes.
 
     Raises:
         DataError: it is missing or damaged, or has another format version.

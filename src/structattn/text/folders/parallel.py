@@ -227,8 +227,6 @@ class Pairs:
     """The pairs of one split; ``pairs[i]`` is the i-th as (source ids, target ids).
 
     Args:
-        source: the source sequences.
-        target: the target sequences, equally many.
         lines: the line number of each pair in the original files, counted from 1; dropped pairs leave gaps.
         rare: the rare words of source and target, at level ``word``.
 

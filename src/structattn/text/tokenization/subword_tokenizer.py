@@ -105,10 +105,8 @@ class SubwordTokenizer:
 
         ``<unk>`` stays ``<unk>``. Rate 0 changes nothing; at rate 1 a line becomes its characters.
 
-        Args:
-            ids: the output of ``encode``.
-            rate: the probability of dropping each possible merge, from 0 to 1.
-            generator: draws the dropped merges.
+        ``ids``: the output of ``encode``. ``rate``: the probability of dropping each possible merge, from 0 to
+        1.
 
         Raises:
             UsageError: the subword model does not support dropout.

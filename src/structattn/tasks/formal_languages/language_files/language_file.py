@@ -118,10 +118,7 @@ def read_language_file(path: Path) -> LanguageFile:
 def parse_language_file(name: str, text: str, path: Path) -> LanguageFile:
     """Read the text of a language file.
 
-    Args:
-        name: of the file; its suffix says what the text is.
-        text: its lines.
-        path: in messages.
+    The suffix of ``name`` says what the text is; ``path`` is for messages.
 
     Raises:
         DataError: see ``read_language_file``.
