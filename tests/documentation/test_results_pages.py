@@ -35,7 +35,28 @@ def verdicts():
     return [row for tables in write_page.verdicts().values() for rows in tables.values() for row in rows]
 
 
-def test_the_pages_are_those_of_the_stored_results(tmp_path):
+@pytest.fixture
+def first_of_each_kind(monkeypatch):
+    """Figures are drawn, but only the first of each kind is rendered, which takes most of the time of all pages."""
+
+    def save(figure, path, save=figures.save):
+        kind = path.stem.endswith("-by-length")
+        if kind in rendered:
+            path.touch()
+        else:
+            rendered.add(kind)
+            save(figure, path)
+
+    rendered = set()
+    monkeypatch.setattr(figures, "save", save)
+    yield
+    assert len(rendered) == 2
+
+
+@pytest.mark.parametrize("rendered", ["first_of_each_kind", pytest.param("all", marks=pytest.mark.slow)])
+def test_the_pages_are_those_of_the_stored_results(tmp_path, request, rendered):
+    if rendered != "all":
+        request.getfixturevalue(rendered)
     pages = write_page.pages(tmp_path)
     for path, text in pages.items():
         assert path.read_text(encoding="utf-8") == text, f"{path.name}: run `python results/write_page.py`"
