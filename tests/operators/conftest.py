@@ -30,12 +30,39 @@ def unwritten_memory_is_nan():
     torch.use_deterministic_algorithms(False)
 
 
+def remembered(function):
+    """Call a function of Triton's types, whose names tell them apart, once for each of them."""
+    known = {}
+
+    def call(*types):
+        key = tuple(getattr(each, "name", None) for each in types)
+        if key not in known:
+            known[key] = function(*types)
+        return known[key]
+
+    return call
+
+
+def initialized_once(initialize):
+    """Find out once for each type what follows from the type of a tensor: all but its numbers."""
+    known = {}
+
+    def initialize_tensor(tensor, handle, of_type):
+        if of_type.name not in known:
+            initialize(tensor, handle, of_type)
+            known[of_type.name] = {name: value for name, value in vars(tensor).items() if name != "handle"}
+        vars(tensor).update(known[of_type.name], handle=handle)
+
+    return initialize_tensor
+
+
 @pytest.fixture(scope="session")
 def _fast_interpreter():
     """The interpreter without what takes more than half of its time and changes no result.
 
     It checks each sum and product of indices for overflow, but sizes of 2^31 are refused before a kernel is started.
-    It replaces the functions of Triton's language at every call, even of one kernel's function by another.
+    It replaces the functions of Triton's language at every call, even of one kernel's function by another. It makes
+    the same types again for every number that it computes.
     """
     interpreter = importlib.import_module("triton.runtime.interpreter")
     language, builder = interpreter.tl, interpreter.interpreter_builder
@@ -43,6 +70,10 @@ def _fast_interpreter():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(builder, "options", dataclasses.replace(builder.options, sanitize_overflow=False))
         patch.setattr(interpreter, "_patch_lang", lambda function: interpreter._LangPatchScope())
+        patch.setattr(interpreter, "_get_np_dtype", remembered(interpreter._get_np_dtype))
+        patch.setattr(language.tensor, "__init__", initialized_once(language.tensor.__init__))
+        for name in ("to_ir", "with_element_ty"):
+            patch.setattr(language.block_type, name, remembered(getattr(language.block_type, name)))
         yield
     scope.restore()
 
