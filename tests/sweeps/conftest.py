@@ -50,7 +50,7 @@ class EngineInThisProcess:
         pass
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def run_here():
     """run_here(tree, folder, trial_results) runs a sweep in this process; returns its rows and jobs."""
 
@@ -74,9 +74,14 @@ def write_trials():
     return write
 
 
+@pytest.fixture(scope="session")
+def unchanged_tree():
+    return TREE
+
+
 @pytest.fixture
-def tree():
-    return copy.deepcopy(TREE)
+def tree(unchanged_tree):
+    return copy.deepcopy(unchanged_tree)
 
 
 @pytest.fixture

@@ -1,7 +1,9 @@
 """Successive halving: which trials go on, and that these are the trials that they would be alone."""
 
+import copy
 import json
 import logging
+import shutil
 import signal
 import subprocess
 import sys
@@ -35,10 +37,23 @@ HALVING = {"after": [1, 2], "keep": 0.5}
 @pytest.fixture
 def halved(tree):
     """Two cells of four trials: four updates an epoch, rungs after one and two of four epochs."""
+    return with_halving(tree)
+
+
+def with_halving(tree):
     tree["grid"].pop("model")
     tree["base"]["training"] = {"max_epochs": EPOCHS, "early_stopping_patience": None}
     tree["base"]["model"]["dropout"] = 0.1
     return tree | {"restarts": 4, "halving": HALVING}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(unchanged_tree, run_here, tmp_path_factory):
+    """The sweep once, for tests that only read it: folder, file of trials, rows and jobs."""
+    place = tmp_path_factory.mktemp("undisturbed")
+    stored = place / "stored.trials.jsonl"
+    rows, jobs = run_here(with_halving(copy.deepcopy(unchanged_tree)), place / "sweep", stored)
+    return SimpleNamespace(folder=place / "sweep", stored=stored, rows=rows, jobs=jobs)
 
 
 def contents(run_dir):
@@ -75,16 +90,16 @@ def best_score(run_dir, epochs):
     return min(event["cross_entropy_difference"] for event in within)
 
 
-def test_the_best_trials_go_on_and_are_those_trained_alone(halved, run_here, tmp_path):
-    rows, jobs = run_here(halved, tmp_path / "sweep")
+def test_the_best_trials_go_on_and_are_those_trained_alone(halved, undisturbed, tmp_path):
+    rows, jobs = undisturbed.rows, undisturbed.jobs
     one, two = Budget(1, "epochs"), Budget(2, "epochs")
     assert [job.pause_after for job in jobs].count(one) == 8
     assert [job.pause_after for job in jobs].count(two) == 4
     assert [job.pause_after for job in jobs].count(None) == 2
-    check_against_trials_alone(halved, tmp_path / "sweep", rows, tmp_path / "alone")
+    check_against_trials_alone(halved, undisturbed.folder, rows, tmp_path / "alone")
     for row in rows:
         for trial in row.savings.trials:
-            run = RunFolder(tmp_path / "sweep/runs" / trial.name)
+            run = RunFolder(undisturbed.folder / "runs" / trial.name)
             assert (run.end_event() is None) == trial.stopped
             assert max(checkpoint_updates(run.checkpoints)) == 4 * trial.trained
             assert trial.score == best_score(run.path, EPOCHS)
@@ -102,14 +117,13 @@ def test_a_worker_killed_before_it_named_the_best_checkpoint(halved, run_here, t
     assert [contents(tmp_path / "runs" / name) for name in stopped] == expected
 
 
-def test_a_cell_passes_all_rungs_before_the_next_one_begins(halved, run_here, tmp_path):
-    _, jobs = run_here(halved, tmp_path)
-    names = [job.trial.cell["language"] for job in jobs]
+def test_a_cell_passes_all_rungs_before_the_next_one_begins(undisturbed):
+    names = [job.trial.cell["language"] for job in undisturbed.jobs]
     assert names == ["w#w^R"] * 7 + ["Dyck"] * 7  # four trials, then two, then one
 
 
-def test_the_table_states_the_training_of_each_trial_and_the_cost(halved, run_here, tmp_path):
-    rows, _ = run_here(halved, tmp_path / "sweep")
+def test_the_table_states_the_training_of_each_trial_and_the_cost(halved, undisturbed, tmp_path):
+    sweep, rows = undisturbed.folder, undisturbed.rows
     for row in rows:
         found = row.savings
         assert [(rung.after, rung.validation.count) for rung in found.rungs] == [(1, 4), (2, 2)]
@@ -117,7 +131,7 @@ def test_the_table_states_the_training_of_each_trial_and_the_cost(halved, run_he
             (1, True), (1, True), (2, True), (EPOCHS, False)]  # fmt: skip
         assert (found.trained, found.without_halving, found.share) == (8, 16, "50%")
         assert found.rungs[0].validation.mean == pytest.approx(
-            sum(best_score(tmp_path / "sweep/runs" / trial.name, 1) for trial in found.trials) / 4
+            sum(best_score(sweep / "runs" / trial.name, 1) for trial in found.trials) / 4
         )
         assert row.validation.count == 1
     value = {"cell": rows[0].cell, "value": 0.1}
@@ -127,30 +141,28 @@ def test_the_table_states_the_training_of_each_trial_and_the_cost(halved, run_he
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(halved))
     out = tmp_path / "kept.json"
     recipe = ["--recipe", str(tmp_path / "recipe.yaml"), "-o", str(out)]
-    shown = CliRunner().invoke(app, ["report", str(tmp_path / "sweep"), *recipe])
+    shown = CliRunner().invoke(app, ["report", str(sweep), *recipe])
     assert "2 of 8 trials have ended, 6 were stopped by successive halving" in shown.output
     assert "Successive halving: 16 epochs of training, 50% of about 32 without it" in shown.output
     kept = json.loads(out.read_text())
     assert [row["savings"]["trained"] for row in kept["rows"]] == [8, 8]
-    assert kept["command"] == f"structattn sweep {tmp_path / 'recipe.yaml'} --output {tmp_path / 'sweep'}"
+    assert kept["command"] == f"structattn sweep {tmp_path / 'recipe.yaml'} --output {sweep}"
     assert len(out.read_text().splitlines()) < 40  # an element of a list a line
-    CliRunner().invoke(app, ["report", str(tmp_path / "sweep"), "-o", str(tmp_path / "page")], catch_exceptions=False)
+    CliRunner().invoke(app, ["report", str(sweep), "-o", str(tmp_path / "page")], catch_exceptions=False)
     page = (tmp_path / "page/index.html").read_text()
     assert "50% of about 32 without it" in page
     assert page.count(">stopped</td>") == 6
 
 
-def test_trials_that_were_trained_in_full_give_the_same_table(halved, run_here, tmp_path):
-    rows, _ = run_here(halved, tmp_path / "sweep")
+def test_trials_that_were_trained_in_full_give_the_same_table(halved, undisturbed, run_here, tmp_path):
     whole = {name: value for name, value in halved.items() if name != "halving"}
     run_here(whole, tmp_path / "whole")
     again, jobs = run_here(halved, tmp_path / "whole")
-    assert (again, jobs) == (rows, [])
+    assert (again, jobs) == (undisturbed.rows, [])
 
 
-def test_stopped_trials_are_stored_with_their_scores(halved, run_here, write_trials, tmp_path):
-    stored = tmp_path / "stored.trials.jsonl"
-    rows, _ = run_here(halved, tmp_path / "sweep", stored)
+def test_stopped_trials_are_stored_with_their_scores(halved, undisturbed, run_here, write_trials, tmp_path):
+    stored, rows = Path(shutil.copy(undisturbed.stored, tmp_path)), undisturbed.rows
     trials = [trial for row in rows for trial in row.savings.trials]
     lines = {line["trial"]: line for line in map(json.loads, stored.read_text().splitlines())}
     assert lines.keys() == {trial.name for trial in trials}
@@ -310,14 +322,8 @@ def kill_repeatedly(tree, folder, kills, seconds):
     """Run a sweep in a process that is killed ``kills`` times, after up to ``seconds``; return how often it was."""
     settings = folder.with_suffix(".yaml")
     settings.write_text(yaml.safe_dump(tree, sort_keys=False))
-    program = [
-        sys.executable,
-        str(Path(__file__).with_name("killed_sweep.py")),
-        str(settings),
-        str(folder),
-        str(kills),
-        str(seconds),
-    ]
+    words = [Path(__file__).with_name("killed_sweep.py"), settings, folder, kills, seconds]
+    program = [sys.executable, *map(str, words)]
     done = subprocess.run(program, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return int(done.stdout)
