@@ -27,6 +27,9 @@ from structattn.settings.run import resolve_settings
 from structattn.support.errors import StructattnError
 from structattn.training.run_training import train
 
+# What a training on a formal language imports; other topics and exports would import libraries that take seconds.
+OF_TRAININGS = ("operators", "attention", "models", "fast", "text", "settings", "runs", "metrics", "training")
+OF_TRAININGS += ("tasks.language_modeling", "tasks.formal_languages")
 WATCHED = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.scandir", "os.listdir"}
 
 
@@ -96,7 +99,7 @@ def main() -> None:
     sys.path.append(str(Path(__file__).parents[1]))
     from preloading import import_everything
 
-    import_everything()
+    import_everything(*(f"structattn.{name}" for name in OF_TRAININGS))
     print("ready", flush=True)
     for line in sys.stdin:
         print(json.dumps(answer(json.loads(line))), flush=True)
