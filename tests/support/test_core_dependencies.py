@@ -1,5 +1,6 @@
 """Without extras: the package and its commands, where nothing but its dependencies can be imported."""
 
+import functools
 import json
 import subprocess
 import sys
@@ -50,6 +51,7 @@ def core_dependencies():
     return found
 
 
+@functools.cache
 def optional_modules():
     """Return the modules that are installed here, but not with the package alone."""
     core = core_dependencies()
