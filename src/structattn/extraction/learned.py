@@ -10,7 +10,7 @@ from torch import Tensor
 
 from structattn.extraction.agreement import Modelled
 from structattn.extraction.calls import Calls, Oracle, candidates
-from structattn.extraction.letters import GRANULARITIES, covering, find_letters
+from structattn.extraction.letters import covering, letters_of_granularities
 from structattn.extraction.observations import Replacement, cross_entropy
 from structattn.extraction.reading import CausalCheck, Subject
 from structattn.extraction.stacks import Observation, StackReader
@@ -44,13 +44,7 @@ def learned_automata(
     subject: Subject, sampled: Sequence[Observation], modelled: Modelled, seed: int
 ) -> Iterator[Learned]:
     """Learn an automaton for each way to see calls and returns in what letters do to the stack."""
-    known = set[int]()
-    observed = covering(subject.observed, sampled)
-    for granularity in GRANULARITIES:
-        letters = find_letters(subject.reader, observed, *granularity)
-        if len(letters.features) in known:
-            continue
-        known.add(len(letters.features))
+    for letters in letters_of_granularities(subject.reader, covering(subject.observed, sampled)):
         for calls in candidates(letters, sampled, modelled.symbols):
             try:
                 automaton = _learned(subject, sampled, modelled, calls, seed)

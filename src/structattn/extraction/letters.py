@@ -1,7 +1,7 @@
 """Letters: the kinds of steps that a stack takes on each symbol, found by clustering the weights of its transitions."""
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -111,6 +111,16 @@ def find_letters(
     pushed = np.stack([reader.pushed(torch.from_numpy(values[each])).mean(0).numpy() for each in members])
     centres, unclipped = (np.stack([points[each].mean(0) for each in members]) for points in (clipped, features))
     return Letters(of_symbol, centres, unclipped, means, _close(pushed))
+
+
+def letters_of_granularities(reader: StackReader, observations: Sequence[Observation]) -> Iterator[Letters]:
+    """Yield the letters of the granularities, from few to many, each number of letters once."""
+    known = set[int]()
+    for granularity in GRANULARITIES:
+        letters = find_letters(reader, observations, *granularity)
+        if len(letters.features) not in known:
+            known.add(len(letters.features))
+            yield letters
 
 
 def _clusters(features: Points, members: np.ndarray, limit: float, most: int) -> list[np.ndarray]:

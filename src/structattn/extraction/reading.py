@@ -9,7 +9,7 @@ import numpy as np
 
 from structattn.extraction.agreement import Modelled
 from structattn.extraction.causal import disabled, only_extracted
-from structattn.extraction.letters import GRANULARITIES, Letters, covering, find_letters, mean_weights
+from structattn.extraction.letters import Letters, covering, letters_of_granularities, mean_weights
 from structattn.extraction.observations import String, cross_entropy, observe
 from structattn.extraction.stacks import Observation, StackReader
 from structattn.extraction.threshold import Threshold
@@ -120,16 +120,10 @@ def best_reading(subject: Subject, strings: Strings) -> Reading:
 
 
 def _readings(subject: Subject, strings: Strings) -> Iterator[Reading]:
-    """Yield the readings of the granularities, from few letters to many, each number of letters once."""
-    known, finite = set[int](), False
-    of_means, letters = 0.0, None
+    """Yield the readings of all granularities whose mean weights cost little, or else that of the finest."""
+    finite, of_means, letters = False, 0.0, None
     observed = covering(subject.observed, [*strings.sampled, *strings.short])
-    for granularity in GRANULARITIES:
-        candidate = find_letters(subject.reader, observed, *granularity)
-        if len(candidate.features) in known:
-            continue
-        letters = candidate
-        known.add(len(letters.features))
+    for letters in letters_of_granularities(subject.reader, observed):
         of_means = cross_entropy(subject.run, subject.reader, subject.valid, mean_weights(subject.reader, letters))
         if of_means - subject.cross_entropy < Checks.MAX_OF_LETTERS:
             finite = True
