@@ -59,7 +59,6 @@ class FinishedHypotheses(Selectable):
 
     Args:
         scores: log-probabilities under the length penalty of the search.
-        log_probs: as in ``Hypotheses``.
         tokens: as in ``Hypotheses``, with <pad> after <eos>.
     """
 

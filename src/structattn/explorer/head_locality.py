@@ -58,10 +58,8 @@ class HeadLocality:
         kind: ``encoder`` and ``decoder`` for self-attention; ``cross`` for cross-attention.
         layer: the index of the layer, from 0.
         head: the index of the head, from 0; if a layer has both, hard-coded heads come before learned ones.
-        mechanism: the attention mechanism of the layer.
         positions: the number of positions; those whose weights are all 0 do not count.
         mean: the mean offset, in positions; negative to the left.
-        absolute: the mean absolute offset.
     """
 
     kind: Kind

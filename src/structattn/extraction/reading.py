@@ -69,7 +69,6 @@ class CausalCheck:
     """Cross-entropies on validation strings, in nats per token.
 
     Args:
-        model: of the model.
         letters: with the weights of the stack replaced by the means of their letters.
         extracted: with the extracted transitions alone.
         disabled: with a stack that does not read the string.

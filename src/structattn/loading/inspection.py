@@ -26,9 +26,7 @@ class Inspection:
     """A run as its folder describes it.
 
     Args:
-        run: the run folder.
         version: of structattn, when the run was started.
-        task: its name.
         model: the kind of the model.
         settings: the settings that differ from their defaults, by dotted path.
         ended: why the run ended; None: it has not ended.
@@ -37,12 +35,10 @@ class Inspection:
         best_update: the update of the best validation; None: unknown.
         seconds: the time of training; None while the run has not ended.
         checkpoints: the updates of the checkpoints in the folder.
-        parameters: the number of parameters.
         parts: number of parameters of each part of the model; None without a checkpoint.
         data: path, kind and digest of the prepared folder, and, if it is there and has not changed, the numbers of
             sequences and tokens of each split and the SHA-256 of each source.
         scores: split -> its main scores, as ``structattn evaluate`` stored them.
-        device: of training.
         plugins: name, version and SHA-256 of each plugin.
     """
 

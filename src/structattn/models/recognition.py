@@ -31,7 +31,6 @@ class RecognitionHeads(nn.Module):
     to the embedding, without bias.
 
     Args:
-        hidden_size: of the hidden states.
         num_classes: the number of symbols, and <eos>.
         embedding: of the model, for language modeling; None: no such output.
         next_symbols: whether there is an output of next symbols.

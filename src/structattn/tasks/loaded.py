@@ -153,7 +153,6 @@ class ExplainedLayer:
     """The explanation of one layer for one example.
 
     Args:
-        explanation: of the layer.
         tokens: the symbols of the queries' positions.
         memory: the symbols of the memory, for cross-attention; None: the same as ``tokens``.
         side: of an encoder-decoder, the side that the layer belongs to.

@@ -58,7 +58,6 @@ class RecurrentStack:
     stratified: the logistic function of two numbers, the strengths of push and pop (Grefenstette et al. 2015).
 
     Args:
-        name: the kind of stack.
         vector: m, the size of a pushed vector.
         states: Q, of the nondeterministic stack.
         symbols: S, of the nondeterministic stack, the bottom symbol included.

@@ -101,7 +101,6 @@ class TreeRule:
     """The rule of a beam search for a batch of sentences; a ``Forbid``.
 
     Args:
-        symbols: what the ids stand for.
         num_words: of each sentence, at least 1.
         max_lengths: the maximum numbers of tokens, <eos> included; each at least the number of words + 3.
     """

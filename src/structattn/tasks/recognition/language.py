@@ -67,7 +67,6 @@ class FlareLanguage:
         has_length: whether members have a length.
         sample: length, generator -> a member of that length.
         next_symbols: of a member; see ``RecognitionLanguage``.
-        classes: the class of each symbol.
         has_shape: the shape of members, if there is one.
         near: length, generator -> a member near the boundary of the language; by default one of ``sample``.
         draw_one: longest length, generator -> a member; by default one of ``sample`` with a length drawn uniformly.

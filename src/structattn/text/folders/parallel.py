@@ -137,7 +137,6 @@ class RareWords:
     """The words behind the ``<unk>`` of one side of a split; ``rare[i]`` holds the word indices of sequence i.
 
     Args:
-        sequences: the sequences of that side.
         indices: the word index of each ``<unk>``, from 1; 0 if the text itself contains ``<unk>``.
         words: the word of index n is ``words[n - 1]``.
         character_tokenizer: encodes words as characters.
