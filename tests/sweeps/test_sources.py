@@ -87,6 +87,13 @@ def test_trials_do_not_join_results_of_data_that_another_version_drew(tree, stor
     assert len(run_here(tree, tmp_path / "seed", stored)[1]) == 1  # its data have another `prepare`
 
 
+def test_a_moved_sweep_evaluates_finished_trials_on_the_data_in_its_folder(tree, stored, run_here, tmp_path):
+    (tmp_path / "sweep").rename(tmp_path / "moved")
+    rows, jobs = run_here(tree | {"evaluate": {"test": "all"}}, tmp_path / "moved", stored)
+    assert [job.splits for job in jobs] == [("test",)]
+    assert list(rows[0].splits) == ["test"]
+
+
 def test_lines_of_one_prepare_and_two_data_are_refused(tree, stored, write_trials, tmp_path):
     content = json.loads(stored.read_text())
     other = content | {"trial": "0123456789ab", "data_digest": "0" * 64}

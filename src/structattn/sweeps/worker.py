@@ -85,7 +85,7 @@ def _train_and_evaluate(job: Job) -> None:
     cpu_seconds = process_time() - before if is_new else None  # a part of the training would be no cost
     for split in job.splits:
         if not is_scored(job.run_dir, split):
-            evaluate(job.run_dir, split)
+            evaluate(job.run_dir, split, data=job.trial.settings.data)  # the sweep may have been moved
     _record_outcome(job, cpu_seconds)
     flush_names_of(job)
 
