@@ -45,8 +45,11 @@ class Outcome:
 
     def contains(self, other: "Outcome") -> bool:
         """Return whether this is the same training, with all scores and analyses of another outcome, and maybe more."""
-        same = (self.end, self.stopped, self.validations) == (other.end, other.stopped, other.validations)
-        return same and self == self.joined(other)
+        return self.is_same_training(other) and self == self.joined(other)
+
+    def is_same_training(self, other: "Outcome") -> bool:
+        """Return whether another outcome differs in scores and analyses alone."""
+        return (self.end, self.stopped, self.validations) == (other.end, other.stopped, other.validations)
 
     def joined(self, other: "Outcome") -> "Outcome":
         """Return this with the scores and analyses of another outcome of the same training, which replace its own."""

@@ -73,7 +73,7 @@ def store_outcome(path: Path, trial: Trial, run_dir: Path, outcome: Outcome, cpu
         trial: the trial; its digest names the line.
         run_dir: its run folder.
         outcome: its outcome.
-        cpu_seconds: of the training; None: not known, and those of the line that is replaced stay.
+        cpu_seconds: of the training; None: not known, or those of the line that is replaced if it is the same training.
 
     Raises:
         LockedError: other processes have kept the file locked for a minute.
@@ -84,12 +84,12 @@ def store_outcome(path: Path, trial: Trial, run_dir: Path, outcome: Outcome, cpu
         stored = read_outcome(path, trial)
         if stored is not None and outcome.stopped is not None and stored.reaches(outcome.stopped):
             return
-        if stored is not None and (stored.end, stored.validations) == (outcome.end, outcome.validations):
-            outcome = stored.joined(outcome)  # another sweep may have evaluated other splits
         lines = _read_lines(path)
         texts = {name: line.text for name, line in lines.items()}
-        if cpu_seconds is None and trial.name in lines:
-            cpu_seconds = lines[trial.name].content.get("cpu_seconds")
+        if stored is not None and stored.is_same_training(outcome):
+            outcome = stored.joined(outcome)  # another sweep may have evaluated other splits
+            if cpu_seconds is None:
+                cpu_seconds = lines[trial.name].content.get("cpu_seconds")
         content = _content(trial, run_dir, outcome, cpu_seconds)
         texts[trial.name] = json_with_digest(_KIND, trial.name, content, indent=None)
         write_atomically(path, "".join(texts.values()))

@@ -80,14 +80,20 @@ def _train_and_evaluate(job: Job) -> None:
     prepare_trial_data(job.trial)
     if job.trial_results is not None:
         require_same_data(job.trial_results, job.trial)
-    is_new, before = not RunFolder(job.run_dir).has_run(), process_time()
+    has_cost, before = _is_trained_here(job), process_time()
     train(job.trial.settings, job.run_dir, resume="auto", torchrun=False, pause_after=job.pause_after)
-    cpu_seconds = process_time() - before if is_new else None  # a part of the training would be no cost
+    cpu_seconds = process_time() - before if has_cost else None
     for split in job.splits:
         if not is_scored(job.run_dir, split):
             evaluate(job.run_dir, split, data=job.trial.settings.data)  # the sweep may have been moved
     _record_outcome(job, cpu_seconds)
     flush_names_of(job)
+
+
+def _is_trained_here(job: Job) -> bool:
+    """Return whether this process will do the whole training: the time of a part of it would be no cost."""
+    training = job.trial.settings.training
+    return training.devices * training.nodes == 1 and not RunFolder(job.run_dir).has_run()
 
 
 def _record_outcome(job: Job, cpu_seconds: float | None) -> None:
