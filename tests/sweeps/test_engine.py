@@ -22,7 +22,7 @@ from structattn.support.processes import start_server
 from structattn.sweeps import engines, scheduler
 from structattn.sweeps import worker as work
 from structattn.sweeps.engines import ProcessPoolEngine, RayEngine, SlurmEngine, run_job_until_time_limit
-from structattn.sweeps.scheduler import MAX_CRASHES, run_jobs
+from structattn.sweeps.scheduler import MAX_WITHOUT_PROGRESS, run_jobs
 from structattn.sweeps.trials import make_trials
 from structattn.sweeps.worker import Job, JobResult, run_job
 from structattn.training.distributed import LostProcessError
@@ -86,12 +86,22 @@ def test_a_job_that_fails_does_not_stop_the_others(jobs):
 def test_a_job_that_keeps_crashing_its_worker_fails(jobs):
     engine = FakeEngine(2, {jobs[0].trial.title: ["crashed"] * 99})
     status = run_jobs(engine, jobs)
-    assert engine.started.count(jobs[0].trial.title) == MAX_CRASHES
-    assert status.failed == [(jobs[0], f"its worker crashed {MAX_CRASHES} times at the same checkpoint: reason")]
+    assert engine.started.count(jobs[0].trial.title) == MAX_WITHOUT_PROGRESS
+    assert status.failed == [(jobs[0], f"its worker crashed {MAX_WITHOUT_PROGRESS} times at the same checkpoint: reason")]
 
 
-def test_crashes_are_tolerated_while_new_checkpoints_appear(jobs):
-    engine = FakeEngine(1, {jobs[0].trial.title: ["crashed"] * 12})
+def test_a_job_that_is_always_interrupted_before_a_new_checkpoint_fails(jobs):
+    title = jobs[0].trial.title
+    engine = FakeEngine(2, {title: ["crashed", *["interrupted"] * 99]})
+    status = run_jobs(engine, jobs)
+    assert engine.started.count(title) == 1 + MAX_WITHOUT_PROGRESS
+    message = "no progress in 5 jobs that were interrupted; their time limit may be too short: reason"
+    assert (status.failed, len(status.done)) == ([(jobs[0], message)], len(jobs) - 1)
+
+
+@pytest.mark.parametrize("kind", ["crashed", "interrupted"])
+def test_restarts_are_tolerated_while_new_checkpoints_appear(jobs, kind):
+    engine = FakeEngine(1, {jobs[0].trial.title: [kind] * 12})
     started = engine.start
 
     def start(job):

@@ -10,7 +10,7 @@ from structattn.runs.folder import RunFolder
 from structattn.runs.store import checkpoint_updates
 from structattn.sweeps.worker import Job, JobResult
 
-MAX_CRASHES = 5  # in a row without a new checkpoint; then the job itself is assumed to crash its workers
+MAX_WITHOUT_PROGRESS = 5  # crashed, or interrupted, jobs in a row without a new checkpoint; the next would end likewise
 POLL_SECONDS = 0.5
 BUSY_RETRY_SECONDS = 1.0
 MAX_BUSY_RETRY_SECONDS = 30.0
@@ -42,7 +42,7 @@ class SweepStatus:
         done: jobs that completed.
         failed: jobs that were given up, with the error message.
         delayed: (time on the monotonic clock, job) of jobs to start again at that time.
-        crash_counts: (run folder, newest checkpoint) -> number of crashed workers.
+        counts_without_progress: (run folder, newest checkpoint, outcome) -> number of jobs that ended so.
         busy_counts: run folder -> how often another process held it.
     """
 
@@ -51,7 +51,7 @@ class SweepStatus:
     done: list[Job] = field(default_factory=list)
     failed: list[tuple[Job, str]] = field(default_factory=list)
     delayed: list[tuple[float, Job]] = field(default_factory=list)
-    crash_counts: Counter[tuple[str, int]] = field(default_factory=Counter)
+    counts_without_progress: Counter[tuple[str, int, str]] = field(default_factory=Counter)
     busy_counts: Counter[str] = field(default_factory=Counter)
 
     @property
@@ -82,8 +82,8 @@ def run_jobs(
 ) -> SweepStatus:
     """Run all jobs until each has completed or failed.
 
-    A job whose worker crashes is restarted and resumes from its newest checkpoint; it fails after five crashes at the
-    same checkpoint. A job whose run folder is locked by another process is retried with exponential backoff.
+    A job that is interrupted or whose worker crashes is restarted and resumes from its newest checkpoint; it fails after
+    five interruptions or crashes at the same checkpoint. A job whose run folder is locked by another process is retried with exponential backoff.
 
     Args:
         engine: runs the jobs; it is closed at the end.
@@ -118,16 +118,25 @@ def _record_result(status: SweepStatus, job: Job, result: JobResult) -> None:
         status.done.append(job)
     elif result.outcome == "failed":
         status.failed.append((job, result.message))
-    elif result.outcome == "crashed" and _crashes_repeatedly(status, job):
-        status.failed.append((job, f"its worker crashed {MAX_CRASHES} times at the same checkpoint: {result.message}"))
+    elif result.outcome in _WITHOUT_PROGRESS and _makes_no_progress(status, job, result):
+        status.failed.append((job, f"{_WITHOUT_PROGRESS[result.outcome]}: {result.message}"))
     else:
         status.delayed.append((time.monotonic() + _retry_seconds(status, job, result), job))
 
 
-def _crashes_repeatedly(status: SweepStatus, job: Job) -> bool:
+_WITHOUT_PROGRESS = {
+    "crashed": f"its worker crashed {MAX_WITHOUT_PROGRESS} times at the same checkpoint",
+    "interrupted": (
+        f"no progress in {MAX_WITHOUT_PROGRESS} jobs that were interrupted; their time limit may be too short"
+    ),
+}
+
+
+def _makes_no_progress(status: SweepStatus, job: Job, result: JobResult) -> bool:
     newest = max(checkpoint_updates(RunFolder(job.run_dir).checkpoints), default=0)
-    status.crash_counts[str(job.run_dir), newest] += 1
-    return status.crash_counts[str(job.run_dir), newest] >= MAX_CRASHES
+    key = str(job.run_dir), newest, result.outcome
+    status.counts_without_progress[key] += 1
+    return status.counts_without_progress[key] >= MAX_WITHOUT_PROGRESS
 
 
 def _retry_seconds(status: SweepStatus, job: Job, result: JobResult) -> float:
