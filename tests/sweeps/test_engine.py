@@ -59,7 +59,7 @@ def jobs(sweep, tmp_path):
 
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch):
-    monkeypatch.setattr(scheduler, "BUSY_RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(scheduler, "RETRY_SECONDS", 0.0)
 
 
 def test_all_jobs_complete_and_at_most_max_jobs_run_at_once(jobs):
@@ -180,7 +180,7 @@ def test_a_machine_without_slurm_is_named(slurm, monkeypatch, tmp_path):
 
 
 def test_busy_jobs_are_retried_with_backoff(jobs, monkeypatch):
-    monkeypatch.setattr(scheduler, "BUSY_RETRY_SECONDS", 1.0)
+    monkeypatch.setattr(scheduler, "RETRY_SECONDS", 1.0)
     clock, asked = [0.0], []
     monkeypatch.setattr(scheduler.time, "monotonic", lambda: clock[0])
     engine = FakeEngine(1, {jobs[0].trial.title: ["busy"] * 8})
@@ -198,6 +198,10 @@ def test_busy_jobs_are_retried_with_backoff(jobs, monkeypatch):
     waits = [after - before for before, after in itertools.pairwise(asked)]
     assert waits == sorted(waits)
     assert waits[-1] == pytest.approx(30, abs=1)
+
+
+def test_busy_jobs_are_retried_for_days(jobs):
+    assert run_jobs(FakeEngine(1, {jobs[0].trial.title: ["busy"] * 1100}), jobs[:1]).done == jobs[:1]
 
 
 def test_error_messages_fit_a_pipe_and_out_of_memory_is_retried(jobs, monkeypatch):

@@ -12,8 +12,8 @@ from structattn.sweeps.worker import Job, JobResult
 
 MAX_WITHOUT_PROGRESS = 5  # crashed, or interrupted, jobs in a row without a new checkpoint; the next would end likewise
 POLL_SECONDS = 0.5
-BUSY_RETRY_SECONDS = 1.0
-MAX_BUSY_RETRY_SECONDS = 30.0
+RETRY_SECONDS = 1.0
+MAX_RETRY_SECONDS = 30.0
 
 
 class Engine(Protocol):
@@ -144,4 +144,10 @@ def _retry_seconds(status: SweepStatus, job: Job, result: JobResult) -> float:
     if result.outcome != "busy":
         return 0.0
     status.busy_counts[str(job.run_dir)] += 1
-    return float(min(BUSY_RETRY_SECONDS * 2 ** (status.busy_counts[str(job.run_dir)] - 1), MAX_BUSY_RETRY_SECONDS))
+    return _backoff(status.busy_counts[str(job.run_dir)])
+
+
+def _backoff(tries: int) -> float:
+    """Return the seconds to wait after so many tries in a row: from RETRY_SECONDS, doubled, to MAX_RETRY_SECONDS."""
+    doublings = min(tries - 1, 10)  # a float holds no power of 1024 tries
+    return min(RETRY_SECONDS * 2.0**doublings, MAX_RETRY_SECONDS)
