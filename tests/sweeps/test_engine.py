@@ -22,7 +22,7 @@ from structattn.support.processes import start_server
 from structattn.sweeps import engines, scheduler
 from structattn.sweeps import worker as work
 from structattn.sweeps.engines import ProcessPoolEngine, RayEngine, SlurmEngine, run_job_until_time_limit
-from structattn.sweeps.scheduler import MAX_WITHOUT_PROGRESS, run_jobs
+from structattn.sweeps.scheduler import MAX_REJECTIONS, MAX_WITHOUT_PROGRESS, RejectedError, run_jobs
 from structattn.sweeps.trials import make_trials
 from structattn.sweeps.worker import Job, JobResult, run_job
 from structattn.training.distributed import LostProcessError
@@ -87,7 +87,9 @@ def test_a_job_that_keeps_crashing_its_worker_fails(jobs):
     engine = FakeEngine(2, {jobs[0].trial.title: ["crashed"] * 99})
     status = run_jobs(engine, jobs)
     assert engine.started.count(jobs[0].trial.title) == MAX_WITHOUT_PROGRESS
-    assert status.failed == [(jobs[0], f"its worker crashed {MAX_WITHOUT_PROGRESS} times at the same checkpoint: reason")]
+    assert status.failed == [
+        (jobs[0], f"its worker crashed {MAX_WITHOUT_PROGRESS} times at the same checkpoint: reason")
+    ]
 
 
 def test_a_job_that_is_always_interrupted_before_a_new_checkpoint_fails(jobs):
@@ -124,6 +126,34 @@ def test_the_engine_is_closed_when_the_loop_is_interrupted(jobs):
     with pytest.raises(KeyboardInterrupt):
         run_jobs(engine, jobs, check=check)
     assert engine.closed
+
+
+def rejecting(engine, rejects):
+    """Let an engine reject jobs while ``rejects(number of the try, its running jobs)``."""
+    started, tries = engine.start, itertools.count(1)
+
+    def start(job):
+        if rejects(next(tries), len(engine.running)):
+            raise RejectedError("sbatch: error: limit")
+        return started(job)
+
+    engine.start = start
+    return engine
+
+
+def test_rejected_jobs_wait_and_the_others_go_on(jobs, caplog):
+    engine = rejecting(FakeEngine(4, {}), lambda number, running: running > 1 or number <= 2)
+    status = run_jobs(engine, jobs)
+    assert (engine.started, engine.most, status.failed) == ([job.trial.title for job in jobs], 2, [])
+    assert caplog.messages == ["a job cannot be started now and is tried again: sbatch: error: limit"]
+
+
+def test_rejections_end_a_sweep_of_which_no_job_is_running(jobs):
+    engine = rejecting(FakeEngine(4, {}), lambda number, running: number > 1)
+    message = f"no job is running, and none could be started in {MAX_REJECTIONS} tries: sbatch: error: limit"
+    with pytest.raises(StructattnError, match=message):
+        run_jobs(engine, jobs)
+    assert (len(engine.started), engine.running, engine.closed) == (1, {}, True)
 
 
 @pytest.mark.parametrize("module_name", ["ray", "submitit"])
@@ -163,6 +193,16 @@ def test_parameters_of_slurm_are_numbers_booleans_and_text(slurm):
 def test_parameters_that_submitit_refuses_are_named(slurm, assignment, message):
     with pytest.raises(UsageError, match=message):
         slurm(assignment)
+
+
+def test_what_sbatch_refuses_is_rejected_in_its_words(slurm, jobs, monkeypatch, capfd, tmp_path):
+    (tmp_path / "sbatch").write_text("#!/bin/sh\necho sbatch: error: QOSMaxSubmitJobPerUserLimit >&2\nexit 1\n")
+    (tmp_path / "sbatch").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    engine = slurm()
+    with pytest.raises(RejectedError, match=r"^sbatch: error: QOSMaxSubmitJobPerUserLimit$"):
+        engine.start(jobs[0])
+    assert (engine._running, capfd.readouterr().err) == ({}, "")
 
 
 def test_parameters_of_the_engine_are_none_of_submitit(tmp_path):

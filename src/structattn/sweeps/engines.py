@@ -1,11 +1,12 @@
-"""Run jobs in processes on this machine."""
+"""Run jobs in processes on this machine, on Ray or on SLURM."""
 
+import io
 import os
 import signal
 import threading
 import time
 from collections.abc import Hashable
-from contextlib import suppress
+from contextlib import redirect_stderr, suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 from structattn.support.errors import StructattnError, UsageError
 from structattn.support.imports import import_library
 from structattn.support.processes import start_server, stop_with_parent
+from structattn.sweeps.scheduler import RejectedError
 from structattn.sweeps.worker import Job, JobResult, run_job
 
 MAX_SERVER_STARTS = 5
@@ -167,11 +169,20 @@ class SlurmEngine:
             first = str(error).partition("\n")[0]
             expected = "parameters of submitit, as timeout_min=600, mem_gb=1.5 or slurm_partition=short"
             raise UsageError(f"--cluster: {first}; expected {expected}") from None
+        self._rejections = (submitit.core.utils.FailedJobError, submitit.core.utils.FailedSubmissionError)
         self._running: dict[str, Any] = {}
 
     def start(self, job: Job) -> str:
-        """Submit a job and return its id in SLURM."""
-        submission = self._executor.submit(run_job_until_time_limit, job)
+        """Submit a job and return its id in SLURM.
+
+        Raises:
+            RejectedError: sbatch refuses it, with its message.
+        """
+        try:
+            with redirect_stderr(io.StringIO()):  # submitit prints the message, too, and at each try
+                submission = self._executor.submit(run_job_until_time_limit, job)
+        except self._rejections as error:
+            raise RejectedError(str(error)) from None
         job_id: str = submission.job_id
         self._running[job_id] = submission
         return job_id

@@ -1,5 +1,6 @@
 """The scheduling loop of a sweep: keep an engine busy and restart jobs whose workers crash."""
 
+import logging
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -8,12 +9,20 @@ from typing import Protocol
 
 from structattn.runs.folder import RunFolder
 from structattn.runs.store import checkpoint_updates
+from structattn.support.errors import StructattnError
 from structattn.sweeps.worker import Job, JobResult
 
 MAX_WITHOUT_PROGRESS = 5  # crashed, or interrupted, jobs in a row without a new checkpoint; the next would end likewise
+MAX_REJECTIONS = 8  # in a row while no job runs; a minute and a half
 POLL_SECONDS = 0.5
 RETRY_SECONDS = 1.0
 MAX_RETRY_SECONDS = 30.0
+
+_logger = logging.getLogger(__name__)
+
+
+class RejectedError(StructattnError):
+    """An engine cannot start a job now; those that run go on. The message is the scheduler's own."""
 
 
 class Engine(Protocol):
@@ -23,7 +32,11 @@ class Engine(Protocol):
     """The number of jobs to run at once."""
 
     def start(self, job: Job) -> Hashable:
-        """Start a job in its own worker and return a job id."""
+        """Start a job in its own worker and return a job id.
+
+        Raises:
+            RejectedError: it cannot be started now, say because a user may not submit more.
+        """
 
     def wait(self, timeout: float) -> Sequence[tuple[Hashable, JobResult]]:
         """Return the ids and results of jobs that have ended, after waiting at most ``timeout`` seconds for one."""
@@ -44,6 +57,9 @@ class SweepStatus:
         delayed: (time on the monotonic clock, job) of jobs to start again at that time.
         counts_without_progress: (run folder, newest checkpoint, outcome) -> number of jobs that ended so.
         busy_counts: run folder -> how often another process held it.
+        rejections: how many jobs the engine has rejected since it last started one, or since one ended.
+        start_after: time on the monotonic clock before which no job is started.
+        reported: the message of the last rejection that was logged.
     """
 
     waiting: deque[Job]
@@ -53,6 +69,9 @@ class SweepStatus:
     delayed: list[tuple[float, Job]] = field(default_factory=list)
     counts_without_progress: Counter[tuple[str, int, str]] = field(default_factory=Counter)
     busy_counts: Counter[str] = field(default_factory=Counter)
+    rejections: int = 0
+    start_after: float = 0.0
+    reported: str = ""
 
     @property
     def num_jobs(self) -> int:
@@ -82,8 +101,9 @@ def run_jobs(
 ) -> SweepStatus:
     """Run all jobs until each has completed or failed.
 
-    A job that is interrupted or whose worker crashes is restarted and resumes from its newest checkpoint; it fails after
-    five interruptions or crashes at the same checkpoint. A job whose run folder is locked by another process is retried with exponential backoff.
+    A job that is interrupted or whose worker crashes is restarted and resumes from its newest checkpoint; it fails
+    after five interruptions or crashes at the same checkpoint. A job whose run folder is locked by another process is
+    retried with exponential backoff, and so is one that the engine rejects.
 
     Args:
         engine: runs the jobs; it is closed at the end.
@@ -91,6 +111,9 @@ def run_jobs(
         on_status: called at every poll with the current status.
         check: called at every poll; may raise to stop all jobs.
         next_jobs: called with the status and each job whose worker has ended; returns jobs to run next.
+
+    Raises:
+        StructattnError: no job is running, and the engine has rejected MAX_REJECTIONS in a row.
     """
     status = SweepStatus(deque(jobs))
     try:
@@ -99,11 +122,10 @@ def run_jobs(
             now = time.monotonic()
             status.waiting.extend(job for due, job in status.delayed if due <= now)
             status.delayed = [(due, job) for due, job in status.delayed if due > now]
-            while status.waiting and len(status.running) < engine.max_jobs:
-                job = status.waiting.popleft()
-                status.running[engine.start(job)] = job
+            _start_jobs(status, engine)
             for job_id, result in engine.wait(POLL_SECONDS):
                 job = status.running.pop(job_id)
+                status.rejections, status.start_after = 0, 0.0  # its end may have made room
                 _record_result(status, job, result)
                 # Before the jobs that wait: an interrupted sweep has whole cells rather than a rung of each.
                 status.waiting.extendleft(reversed(list(next_jobs(status, job))))
@@ -111,6 +133,34 @@ def run_jobs(
     finally:
         engine.close()
     return status
+
+
+def _start_jobs(status: SweepStatus, engine: Engine) -> None:
+    """Start as many waiting jobs as the engine takes."""
+    while status.waiting and len(status.running) < engine.max_jobs and status.start_after <= time.monotonic():
+        job = status.waiting.popleft()
+        try:
+            status.running[engine.start(job)] = job
+        except RejectedError as error:
+            status.waiting.appendleft(job)
+            _wait_after_rejection(status, str(error))
+            return  # it would reject the next one, too
+        status.rejections = 0
+
+
+def _wait_after_rejection(status: SweepStatus, message: str) -> None:
+    """Start no job for a while.
+
+    Raises:
+        StructattnError: no job is running, and it has rejected MAX_REJECTIONS in a row.
+    """
+    status.rejections += 1
+    if not status.running and status.rejections >= MAX_REJECTIONS:
+        raise StructattnError(f"no job is running, and none could be started in {MAX_REJECTIONS} tries: {message}")
+    if message != status.reported:
+        _logger.warning("a job cannot be started now and is tried again: %s", message)
+        status.reported = message
+    status.start_after = time.monotonic() + _backoff(status.rejections)
 
 
 def _record_result(status: SweepStatus, job: Job, result: JobResult) -> None:
