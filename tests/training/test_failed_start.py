@@ -4,6 +4,7 @@ import pytest
 
 from structattn.models.language_model import LanguageModel
 from structattn.support.errors import Interrupted
+from structattn.training import assembly
 from structattn.training.run import StopFlag, StopRequested
 from structattn.training.run_training import train
 
@@ -30,6 +31,13 @@ def test_a_run_that_fails_before_its_first_update_makes_way_for_another(small_se
     assert [entry.name for entry in folder.iterdir()] == ["lock"]
     other = small_settings(max_updates=4, max_grad_norm=2.0)
     assert train(other, folder).update == 4
+
+
+@pytest.mark.parametrize("function", ["CheckpointStore", "distribute"])
+def test_a_run_that_cannot_be_opened_makes_way_for_another(small_settings, started, function):
+    folder = started(RuntimeError("boom"), assembly, function)
+    assert [entry.name for entry in folder.iterdir()] == ["lock"]
+    assert train(small_settings(max_updates=4, max_grad_norm=2.0), folder).update == 4
 
 
 def test_beside_a_file_of_others_it_can_be_resumed(small_settings, started):

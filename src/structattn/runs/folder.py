@@ -209,9 +209,11 @@ def withdraw_run(run_dir: RunFolder) -> None:
     there is a checkpoint, or a file of others.
     """
     ours = {run_dir.settings, run_dir.card, run_dir.events, run_dir.timing, run_dir.lock, run_dir.checkpoints}
-    if not ours.issuperset(run_dir.path.iterdir()) or any(run_dir.checkpoints.iterdir()):
+    has_folder = run_dir.checkpoints.exists()
+    if not ours.issuperset(run_dir.path.iterdir()) or (has_folder and any(run_dir.checkpoints.iterdir())):
         return
-    remove_folders([run_dir.checkpoints])
+    if has_folder:
+        remove_folders([run_dir.checkpoints])
     for log in (run_dir.events, run_dir.timing):
         remove_file_unflushed(log)
     flush_to_disk(run_dir.path)

@@ -200,15 +200,16 @@ def _train(plan: Plan, resuming: bool, stop: StopFlag, world: World, start: Star
     learner = initial_learner(plan, world)
     if world.is_first:
         _write_or_check_card(plan, learner, resuming)
-    with open_run(plan, learner, stop) as run:
-        if start.on_validation is not None and world.is_first:
-            run.on_validation = partial(_observe, plan, start.on_validation)
-        try:
+    run = None
+    try:
+        with open_run(plan, learner, stop) as run:
+            if start.on_validation is not None and world.is_first:
+                run.on_validation = partial(_observe, plan, start.on_validation)
             return _train_until_done(run, run_dir, run.progress.update if resuming else None, start.pause_after)
-        except Exception:
-            if world.is_first and run.progress.update == 0:
-                withdraw_run(run_dir)
-            raise
+    except Exception:
+        if world.is_first and (not resuming if run is None else run.progress.update == 0):
+            withdraw_run(run_dir)
+        raise
 
 
 def _observe(plan: Plan, function: OnValidation, run: Run) -> None:
