@@ -38,7 +38,7 @@ class DecayAttention(nn.Module):
     def __init__(self, d_model, half_life):
         super().__init__()
         self.projection = nn.Linear(d_model, d_model)
-        self.logit = nn.Parameter(torch.logit(torch.tensor(0.5 ** (1 / half_life))))
+        self.logit = nn.Parameter(torch.logit(torch.tensor([0.5 ** (1 / half_life)])))  # FSDP shards no scalars
 
     def forward(self, x, lengths=None):
         return without_padding(self.projection(self.weights(x.shape[1]) @ without_padding(x, lengths)), lengths)

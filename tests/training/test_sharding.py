@@ -6,9 +6,13 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from structattn.attention import SoftmaxAttention
 from structattn.models.builders.models import build_model
+from structattn.runs.folder import RunFolder
 from structattn.settings.run import resolve_settings
-from structattn.training.distributed import shard
+from structattn.support.errors import SettingsError
+from structattn.training.assembly import initial_learner, make_plan
+from structattn.training.distributed import World, shard
 
 SIZES = {"d_model": 16, "d_ff": 32, "num_heads": 2, "dropout": 0.0}
 LSTM = {"kind": "lstm", "hidden_size": 8, "num_layers": 2}
@@ -54,3 +58,21 @@ def test_sharded_models_have_the_loss_and_gradients_of_whole_ones(alone, name):
         assert (one.grad is None) == (other.grad is None)
         if one.grad is not None:
             torch.testing.assert_close(one.grad.full_tensor(), other.grad)
+
+
+def test_parameters_without_dimensions_are_refused_by_name(small_settings, tmp_path, monkeypatch):
+    """As a plugin may have them; before anything is written."""
+    init = SoftmaxAttention.__init__
+
+    def with_scalar(self, *arguments, **options):
+        init(self, *arguments, **options)
+        self.scale = torch.nn.Parameter(torch.tensor(1.0))
+
+    monkeypatch.setattr(SoftmaxAttention, "__init__", with_scalar)
+    settings = small_settings(strategy="fsdp", gradient_accumulation_steps=2)
+    plan = make_plan(RunFolder(tmp_path / "run"), settings)
+    message = r"'fsdp' cannot shard parameters without dimensions: .*\.scale; expected 'ddp', or .* shape \(1,\)"
+    with pytest.raises(SettingsError, match=message):
+        initial_learner(plan, World(size=2))
+    initial_learner(plan)  # a process that trains alone has whole weights
+    assert not (tmp_path / "run").exists()

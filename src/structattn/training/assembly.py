@@ -34,7 +34,7 @@ from structattn.tasks.position_limits import require_positions_fit
 from structattn.tasks.registry import TASKS, require_trainable
 from structattn.tasks.task import Task
 from structattn.text.folders.prepared import PreparedFolder, open_prepared, verify_sources
-from structattn.training.distributed import SINGLE, World
+from structattn.training.distributed import SINGLE, World, require_shardable
 from structattn.training.initial_weights import InitialWeights, read_again, read_initial_weights
 from structattn.training.learner import Learner, build_learner, distribute
 from structattn.training.optimizers import with_total_steps
@@ -112,10 +112,16 @@ def require_weights_fit(plan: Plan) -> None:
 
 
 def initial_learner(plan: Plan, world: World = SINGLE) -> Learner:
-    """Initialize the model from the run's seed; then seed the generators for dropout, in each process with its rank."""
+    """Initialize the model from the run's seed; then seed the generators for dropout, in each process with its rank.
+
+    Raises:
+        SettingsError: the model cannot be trained as the settings say.
+    """
     seed, rank = plan.settings.seed, () if world.is_first else (world.rank,)
     torch.manual_seed(derived_seed(seed, "initialisation"))
     model = build_model_for(plan.settings.model, plan.prepared, recognition=plan.settings.training.recognition)
+    if world.size > 1 and plan.settings.training.strategy == "fsdp":
+        require_shardable(model)
     load_pretrained_weights(model, plan.settings.model, plan.prepared)
     if plan.initial is not None:
         plan.initial.load_into(model)

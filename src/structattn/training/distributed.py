@@ -297,6 +297,19 @@ def shard(model: nn.Module, device: torch.device) -> nn.Module:
     return sharded
 
 
+def require_shardable(model: nn.Module) -> None:
+    """Check that FSDP can shard all weights of a model.
+
+    Raises:
+        SettingsError: a parameter has no dimensions, say of a mechanism of one's own.
+    """
+    if scalars := [name for name, parameter in model.named_parameters() if parameter.ndim == 0]:
+        raise SettingsError(
+            f"training.strategy: 'fsdp' cannot shard parameters without dimensions: {', '.join(scalars)}; "
+            "expected 'ddp', or parameters of shape (1,)"
+        )
+
+
 def _layers(model: nn.Module) -> list[nn.Module]:
     """Return the items of the outermost lists of modules; linear maps, whose weights others read, are no layers."""
     layers: list[nn.Module] = []
