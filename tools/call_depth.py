@@ -26,7 +26,7 @@ from structattn.settings.run import resolve_settings
 from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
 
 PACKAGE = str(Path(structattn.__file__).parent) + "/"
-TRAINING_STEP, BEAM_STEP = ("training/loop.py", "update"), ("decoding/beam_search.py", "_step")
+TRAINING_STEP, BEAM_STEP = ("training/loop.py", "perform_update"), ("decoding/beam_search.py", "_step")
 TRAINING_LIMITS, BEAM_LIMITS = (20, 43), (14, 44)  # files, functions
 SIZES = {"d_model": 8, "d_ff": 16, "num_heads": 2}
 

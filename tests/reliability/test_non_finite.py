@@ -11,8 +11,8 @@ from structattn.runs.checkpoint import tensors_to_bytes
 from structattn.runs.folder import RunFolder
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import NonFiniteError
-from structattn.training.assembly import initial_learner, make_plan, open_run
-from structattn.training.loop import update
+from structattn.training.assembly import initial_learner, make_plan, restored_run
+from structattn.training.loop import perform_update
 from structattn.training.run import StopFlag, state_of
 
 VALUES = [math.nan, math.inf, -math.inf]
@@ -26,7 +26,7 @@ def run(small_settings, tmp_path):
     )
     folder = RunFolder(tmp_path)
     plan = make_plan(folder, settings)
-    with open_run(plan, initial_learner(plan), StopFlag()) as run:
+    with restored_run(plan, initial_learner(plan), StopFlag()) as run:
         yield run
 
 
@@ -69,56 +69,56 @@ def inject(run, where, value, generator):
 def test_non_finite_step_changes_no_state(run, seed, where):
     generator = random.Random(seed)
     for _ in range(generator.randrange(1, 6)):
-        update(run)
+        perform_update(run)
     number = run.progress.update + 1
     before = digest(run)
     expected, undo = inject(run, where, generator.choice(VALUES), generator)
     with_injection = digest(run)
     with pytest.raises(NonFiniteError, match=rf"update {number} is not finite") as caught:
-        update(run)
+        perform_update(run)
     assert digest(run) == with_injection
     assert expected in str(caught.value)
     undo()
     assert digest(run) == before
-    update(run)
+    perform_update(run)
     assert run.progress.update == number
 
 
 def test_error_for_a_non_finite_step_names_the_examples(run):
-    update(run)
+    perform_update(run)
     indices = run.order.batches_of(run.progress.epoch)[run.progress.position :][: run.order.gradient_accumulation_steps]
     run.learner.model.register_forward_hook(lambda module, inputs, output: output * math.nan)
     with pytest.raises(NonFiniteError) as caught:
-        update(run)
+        perform_update(run)
     named = ", ".join(str(index) for batch in indices for index in batch)
     assert f"examples {named}" in str(caught.value)
     assert "nothing was changed" in str(caught.value)
 
 
 def test_a_norm_that_overflows_is_told_from_a_gradient_that_does(run):
-    update(run)
+    perform_update(run)
     before = digest(run)
     for parameter in run.learner.model.parameters():
         parameter.register_hook(lambda gradient: gradient.clamp(1e20))
     with pytest.raises(NonFiniteError, match="first: the sum of the squares of the gradients, which are finite;"):
-        update(run)
+        perform_update(run)
     assert digest(run) == before
 
 
 def test_repeated_update_draws_the_same_random_numbers(run, small_settings, tmp_path):
     """After a rejected step, the next attempt equals the step of an undisturbed run."""
-    update(run)
+    perform_update(run)
     handle = run.learner.model.register_forward_hook(lambda module, inputs, output: output * math.inf)
     with pytest.raises(NonFiniteError):
-        update(run)
+        perform_update(run)
     handle.remove()
-    update(run)
+    perform_update(run)
     settings = resolve_settings(
         small_settings("2", gradient_accumulation_steps=2, schedule={"kind": "warmup", "warmup_steps": 9})
     )
     (tmp_path / "other").mkdir()
     plan = make_plan(RunFolder(tmp_path / "other"), settings)
-    with open_run(plan, initial_learner(plan), StopFlag()) as undisturbed:
-        update(undisturbed)
-        update(undisturbed)
+    with restored_run(plan, initial_learner(plan), StopFlag()) as undisturbed:
+        perform_update(undisturbed)
+        perform_update(undisturbed)
         assert digest(undisturbed) == digest(run)

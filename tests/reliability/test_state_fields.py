@@ -13,8 +13,8 @@ from structattn.runs.folder import RunFolder, begin_run
 from structattn.runs.metadata import run_card
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import StructattnError
-from structattn.training.assembly import initial_learner, make_plan, open_run
-from structattn.training.loop import save, update, validate
+from structattn.training.assembly import initial_learner, make_plan, restored_run
+from structattn.training.loop import perform_update, save, validate
 from structattn.training.progress import validation_is_due
 from structattn.training.run import StopFlag, state_of
 from structattn.training.run_training import train
@@ -90,12 +90,12 @@ def base(tmp_path_factory, prepared_folder):
         settings,
         run_card(settings, plan.prepared.kind, plan.prepared.vocabulary.size, plan.identity, 0, learner.device),
     )
-    with open_run(plan, learner, StopFlag()) as run:
+    with restored_run(plan, learner, StopFlag()) as run:
         while run.progress.epoch < 2:
             if validation_is_due(run.progress, run.settings):
                 validate(run)
                 save(run)
-            update(run)
+            perform_update(run)
         schedule = replace(run.progress.schedule, best=1.0)
         run.progress = replace(run.progress, best_score=0.0, schedule=schedule)
         save(run)
@@ -108,7 +108,7 @@ def finished(settings, source, target, outcome, path=None):
     folder = RunFolder(target)
     plan = make_plan(folder, settings)
     if path:
-        with open_run(plan, initial_learner(plan), StopFlag()) as run:
+        with restored_run(plan, initial_learner(plan), StopFlag()) as run:
             state = state_of(run)
             store = run.store
         shutil.rmtree(folder.checkpoints / str(state.progress.update))

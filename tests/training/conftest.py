@@ -21,7 +21,7 @@ from structattn.tasks.task import SequenceTask
 from structattn.text.folders.sequences import Sequences
 from structattn.training.learner import Learner, build_learner
 from structattn.training.progress import DataOrder, first_progress
-from structattn.training.run import Run, StopFlag
+from structattn.training.run import StopFlag, TrainingRun
 
 SYMBOLS = 3  # without <pad>, <bos>, <eos>
 
@@ -76,15 +76,15 @@ def tiny_learner() -> Callable[..., Learner]:
 @pytest.fixture
 def tiny_run(
     tmp_path: Path, tiny_task: Callable[..., SequenceTask], tiny_learner: Callable[..., Learner]
-) -> Iterator[Callable[..., Run]]:
+) -> Iterator[Callable[..., TrainingRun]]:
     with ExitStack() as files:
 
-        def build(folder: str = "run", **settings: object) -> Run:
+        def build(folder: str = "run", **settings: object) -> TrainingRun:
             path = tmp_path / folder
             (path / "checkpoints").mkdir(parents=True)
             training = TrainingSettings.model_validate(settings)
             task = tiny_task(training.loss)
-            return Run(
+            return TrainingRun(
                 training,
                 task,
                 tiny_learner(training),

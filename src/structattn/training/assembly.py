@@ -39,7 +39,7 @@ from structattn.training.initial_weights import InitialWeights, read_again, read
 from structattn.training.learner import Learner, build_learner, distribute
 from structattn.training.optimizers import with_total_steps
 from structattn.training.progress import DataOrder, first_progress, planned_updates
-from structattn.training.run import Run, StopFlag, restore_state
+from structattn.training.run import StopFlag, TrainingRun, restore_state
 from structattn.training.start import extend
 
 logger = logging.getLogger(__name__)
@@ -130,7 +130,7 @@ def initial_learner(plan: Plan, world: World = SINGLE) -> Learner:
 
 
 @contextmanager
-def open_run(plan: Plan, learner: Learner, stop: StopFlag) -> Iterator[Run]:
+def restored_run(plan: Plan, learner: Learner, stop: StopFlag) -> Iterator[TrainingRun]:
     """Yield the run, restored from its newest checkpoint if there is one; its log files are open within the block.
 
     Raises:
@@ -159,7 +159,7 @@ def open_run(plan: Plan, learner: Learner, stop: StopFlag) -> Iterator[Run]:
     training = with_total_steps(training, planned)
     log, saved = NoLog(), None if state is None else progress
     if not learner.world.is_first:
-        yield Run(training, plan.task, learner, order, log, log, store, stop, show_nothing, progress, saved)
+        yield TrainingRun(training, plan.task, learner, order, log, log, store, stop, show_nothing, progress, saved)
         return
     store.write_best(progress)
     with ExitStack() as files:
@@ -183,7 +183,7 @@ def open_run(plan: Plan, learner: Learner, stop: StopFlag) -> Iterator[Run]:
 
             bar = progress_bar("training", None, "updates", progress.update, of_time, counted)
         advance = files.enter_context(bar)
-        yield Run(training, plan.task, learner, order, events, timing, store, stop, advance, progress, saved)
+        yield TrainingRun(training, plan.task, learner, order, events, timing, store, stop, advance, progress, saved)
 
 
 def _newest_state(run_dir: RunFolder, store: CheckpointStore, world: World) -> TrainingState | None:

@@ -1,8 +1,7 @@
 """The training loop: update, validate, save checkpoints, until a limit is reached."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic
 
@@ -16,62 +15,23 @@ from structattn.runs.selection import selection_score
 from structattn.settings.training import Budget
 from structattn.support.errors import NonFiniteError
 from structattn.tasks.task import BatchT, ExampleTask, Scores, Task
-from structattn.training import progress as after
 from structattn.training.learner import Learner, generator_states, set_generator_states
+from structattn.training.non_finite import first_gradient_not_finite, record_non_finite
 from structattn.training.optimizers import temperature_of_update
-from structattn.training.progress import current_epoch, has_trained, rate_of_update, reason_to_stop, validation_is_due
-from structattn.training.run import Run, state_of
+from structattn.training.progress import (
+    after_update,
+    after_validation,
+    current_epoch,
+    has_trained,
+    improves,
+    rate_of_update,
+    reason_to_stop,
+    validation_is_due,
+)
+from structattn.training.run import TrainingRun, state_of
 
-
-def is_finite(value: object) -> bool:
-    """Return whether a module's output, a tensor or nested tuple of tensors, holds no NaN and no infinity."""
-    if isinstance(value, Tensor):
-        return not value.is_floating_point() or bool(torch.isfinite(value).all())
-    return all(is_finite(part) for part in value) if isinstance(value, tuple | list) else True
-
-
-@contextmanager
-def record_non_finite(model: torch.nn.Module) -> Iterator[list[str]]:
-    """Collect descriptions of all non-finite values within the block, in the order in which they occur."""
-    values: list[str] = []
-    hooks = [
-        module.register_forward_hook(_hook(f"{name or 'the model'} ({type(module).__name__})", values))
-        for name, module in model.named_modules()
-    ]
-    try:
-        yield values
-    finally:
-        for hook in hooks:
-            hook.remove()
-
-
-def _hook(label: str, values: list[str]) -> Callable[..., None]:
-    def check(module: torch.nn.Module, inputs: object, output: object) -> None:
-        if not is_finite(output):
-            values.append(f"the output of {label}")
-        if isinstance(output, Tensor) and output.requires_grad:
-            output.register_hook(check_gradient)  # type: ignore[no-untyped-call]  # torch leaves it untyped
-
-    def check_gradient(gradient: Tensor) -> None:
-        if not is_finite(gradient):
-            values.append(f"the gradient of the output of {label}")
-
-    return check
-
-
-def first_gradient_not_finite(model: torch.nn.Module) -> str:
-    """Return a description of the first gradient of a parameter that is not finite, or of a norm that overflows."""
-    for name, parameter in model.named_parameters():
-        if parameter.grad is not None and not is_finite(parameter.grad):
-            return f"the gradient of {name}"
-    gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
-    if not is_finite(get_total_norm(gradients)):
-        return "the sum of the squares of the gradients, which are finite"
-    return "not reproduced when the step was repeated"
-
-
-_OF_SOME_TASKS = ("accuracy", "bleu", "tree_regularization")  # scores
 EXAMPLES_NAMED = 20  # in an error message
+_OF_SOME_TASKS = ("accuracy", "bleu", "tree_regularization")  # scores
 
 
 @dataclass(frozen=True)
@@ -149,8 +109,7 @@ def _non_finite_error(
         optimizer.zero_grad()
     with record_non_finite(learner.model) as values:
         accumulate_gradients(learner, task, update.batches, update.idle)
-    if learner.parallel is not None:
-        learner.parallel.world.require_first_with(bool(values))
+    learner.world.require_first_with(bool(values))
     first = values[0] if values else first_gradient_not_finite(learner.model)
     set_generator_states(generators, learner.device)
     for optimizer in learner.optimizers:
@@ -163,7 +122,7 @@ def _non_finite_error(
     )
 
 
-def train_until_done(run: Run, pause_after: Budget | None = None) -> str:
+def train_until_done(run: TrainingRun, pause_after: Budget | None = None) -> str:
     """Train until a limit is reached and return its name; the last model is validated and saved.
 
     A run that has been trained for the budget ``pause_after`` is left as it is, and the reason is ``PAUSED``.
@@ -188,17 +147,17 @@ def train_until_done(run: Run, pause_after: Budget | None = None) -> str:
         elif pause_after is not None and has_trained(run.progress, pause_after, run.settings):
             return PAUSED
         else:
-            update(run)
+            perform_update(run)
             if checkpoint_is_due(run):
                 save(run)
 
 
-def update(run: Run) -> None:
+def perform_update(run: TrainingRun) -> None:
     """Perform one update and log it."""
     before = run.progress
     epoch = run.order.batches_of(before.epoch)
     indices = epoch[before.position : before.position + run.settings.gradient_accumulation_steps]
-    own, idle = (indices, False) if run.learner.parallel is None else run.learner.parallel.world.share(indices)
+    own, idle = (indices, False) if run.learner.parallel is None else run.learner.world.share(indices)
     batches = [run.task.batch(part) for part in own]
     number = before.update + 1
     rate = rate_of_update(run.settings.schedule, before.schedule, number)
@@ -208,10 +167,10 @@ def update(run: Run) -> None:
     if isinstance(task, ExampleTask) and task.further is not None:
         task = task.of_update(number)
     loss_sum = training_step(run.learner, task, Update(number, batches, rate, run.settings.max_grad_norm, idle))
-    run.progress = after.after_update(before, indices, len(epoch))
+    run.progress = after_update(before, indices, len(epoch))
     num_tokens = sum(run.task.num_tokens(batch) for batch in batches[: len(batches) - idle])
     if run.learner.parallel is not None:
-        num_tokens = int(run.learner.parallel.world.sum(num_tokens))
+        num_tokens = int(run.learner.world.sum(num_tokens))
     loss = loss_sum / max(num_tokens, 1)  # per token, whatever the gradient's denominator; regularizers included
     run.events.write(
         "train",
@@ -225,7 +184,7 @@ def update(run: Run) -> None:
     run.advance(tokens=num_tokens, loss=loss)
 
 
-def validate(run: Run) -> None:
+def validate(run: TrainingRun) -> None:
     """Score the validation split and log the scores.
 
     Raises:
@@ -244,8 +203,8 @@ def validate(run: Run) -> None:
         raise NonFiniteError(
             f"validation after update {run.progress.update}{what}: cross-entropy {scores.cross_entropy:g}"
         )
-    improved = after.improves(run.progress, selection_score(scores.cross_entropy, scores.bleu))
-    run.progress = after.after_validation(run.progress, scores, run.settings)
+    improved = improves(run.progress, selection_score(scores.cross_entropy, scores.bleu))
+    run.progress = after_validation(run.progress, scores, run.settings)
     run.events.write(
         "validation",
         update=run.progress.update,
@@ -267,7 +226,7 @@ def _reached(scores: Scores) -> str:
     return f"perplexity {scores.perplexity:.5g}" + ("" if scores.bleu is None else f", BLEU {scores.bleu:.2f}")
 
 
-def checkpoint_is_due(run: Run) -> bool:
+def checkpoint_is_due(run: TrainingRun) -> bool:
     """Return whether to save a checkpoint now; not if a validation is due, which saves one itself."""
     settings, progress = run.settings, run.progress
     if validation_is_due(progress, settings):
@@ -279,7 +238,7 @@ def checkpoint_is_due(run: Run) -> bool:
     return run.learner.world.from_first(run.timing.minutes_since_checkpoint) >= minutes
 
 
-def save(run: Run, temporary: bool = False) -> None:
+def save(run: TrainingRun, temporary: bool = False) -> None:
     """Write a checkpoint. The event log is flushed to disk before the state that contains its length.
 
     All processes that train together take part; the first one writes.

@@ -96,7 +96,7 @@ def stop_on_signals(world: World = SINGLE, after_sigint: str = AFTER_SIGINT) -> 
 
 
 @dataclass
-class Run:
+class TrainingRun:
     """The parts of a run in training.
 
     Args:
@@ -118,7 +118,7 @@ class Run:
     advance: Advance
     progress: Progress
     saved: Progress | None = None
-    on_validation: Callable[["Run"], object] | None = None
+    on_validation: Callable[["TrainingRun"], object] | None = None
 
     @property
     def minutes(self) -> float:
@@ -126,7 +126,7 @@ class Run:
         return 0.0 if self.settings.max_minutes is None else self.learner.world.from_first(self.timing.seconds / 60)
 
 
-def state_of(run: Run) -> TrainingState:
+def state_of(run: TrainingRun) -> TrainingState:
     """Return everything that influences the next step. The tensors are not copied: use them before that step.
 
     Processes that train together must call this together.

@@ -40,13 +40,13 @@ from structattn.support.errors import (
 from structattn.support.files import create_folder, flush_to_disk
 from structattn.support.locks import exclusive_lock
 from structattn.support.plugins import Plugin, plugins_of
-from structattn.training.assembly import Plan, initial_learner, make_plan, open_run, require_weights_fit
+from structattn.training.assembly import Plan, initial_learner, make_plan, require_weights_fit, restored_run
 from structattn.training.distributed import SINGLE, World, joined, world_of
 from structattn.training.initial_weights import describe
 from structattn.training.launch import run_processes
 from structattn.training.learner import Learner
 from structattn.training.loop import save, train_until_done
-from structattn.training.run import Run, StopFlag, StopRequested, stop_on_signals
+from structattn.training.run import StopFlag, StopRequested, TrainingRun, stop_on_signals
 from structattn.training.start import (
     OnValidation,
     Resume,
@@ -202,17 +202,17 @@ def _train(plan: Plan, resuming: bool, stop: StopFlag, world: World, start: Star
         _write_or_check_card(plan, learner, resuming)
     run = None
     try:
-        with open_run(plan, learner, stop) as run:
+        with restored_run(plan, learner, stop) as run:
             if start.on_validation is not None and world.is_first:
                 run.on_validation = partial(_observe, plan, start.on_validation)
-            return _train_until_done(run, run_dir, run.progress.update if resuming else None, start.pause_after)
+            return _train_and_record(run, run_dir, run.progress.update if resuming else None, start.pause_after)
     except Exception:
         if world.is_first and (not resuming if run is None else run.progress.update == 0):
             withdraw_run(run_dir)
         raise
 
 
-def _observe(plan: Plan, function: OnValidation, run: Run) -> None:
+def _observe(plan: Plan, function: OnValidation, run: TrainingRun) -> None:
     model, path = run.learner.model, plan.run_dir.path
     observe(function, run.learner, ValidatedModel(path, plan.settings, plan.prepared, model, run.progress.update))
 
@@ -266,8 +266,8 @@ def _warn_if_hardware_differs(run_dir: RunFolder, now: dict[str, Any]) -> None:
             logger.warning(message, run_dir.path, before[name], name, now[name], reason)
 
 
-def _train_until_done(
-    run: Run, run_dir: RunFolder, resumed_from: int | None, pause_after: Budget | None
+def _train_and_record(
+    run: TrainingRun, run_dir: RunFolder, resumed_from: int | None, pause_after: Budget | None
 ) -> TrainingSummary:
     try:
         reason = train_until_done(run, pause_after)
@@ -284,13 +284,13 @@ def _train_until_done(
     return summary
 
 
-def _save_for_now(run: Run) -> None:
+def _save_for_now(run: TrainingRun) -> None:
     """Save a checkpoint unless there is one of this update; it is removed when the run goes on."""
     if run.saved != run.progress:
         save(run, temporary=True)
 
 
-def _record_end(run: Run, run_dir: RunFolder, summary: TrainingSummary) -> None:
+def _record_end(run: TrainingRun, run_dir: RunFolder, summary: TrainingSummary) -> None:
     seconds = round(run.timing.seconds, 1)
     result = summary.end_values() | {"seconds": seconds, "event_log": asdict(run.events.prefix)}
     run_dir.write_card(run_dir.read_card() | {"result": result})

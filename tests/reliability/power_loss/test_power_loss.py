@@ -107,7 +107,7 @@ def record_training(
             check_saved(run, plan.identity, progress)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(run_training, "make_plan", lambda *_: plan)
-            patch.setattr(run_training, "_train_until_done", lambda resumed, *_: resumed)
+            patch.setattr(run_training, "_train_and_record", lambda resumed, *_: resumed)
             found = train(settings, run.path, resume="auto")
         if isinstance(found, TrainingSummary):
             assert run.read_card()["result"] is not None
@@ -127,13 +127,13 @@ def record_training(
 
 def interrupt(patch, actions):
     """Call each action once, after the update with this number."""
-    update = loop.update
+    perform_update = loop.perform_update
 
     def update_and_act(run):
-        update(run)
+        perform_update(run)
         actions.pop(run.progress.update, lambda: None)()
 
-    patch.setattr(loop, "update", update_and_act)
+    patch.setattr(loop, "perform_update", update_and_act)
 
 
 def check_saved(run, identity, progress):
