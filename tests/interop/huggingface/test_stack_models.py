@@ -1,6 +1,9 @@
 """GPT-2 and RoBERTa with stacks: what they compute, how they are saved, and that they learn."""
 
+import copy
 import json
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 
 import pytest
 import torch
@@ -214,6 +217,31 @@ def test_a_padded_batch_equals_its_members_alone(hf, plain, lively, stack, ids_o
     together = stacked(ids, attention_mask=mask, **positions).logits
     for b, row in enumerate(rows):
         assert_close(together[b][mask[b].bool()], stacked(row[None]).logits[0])
+
+
+def test_threads_that_call_one_model_have_their_own_padding(hf, plain, lively, ids_of, batch_of):
+    stacked = lively(hf.add_stack_attention(plain, STACKS["superposition"]))
+    batches = [batch_of([ids_of(1, time)[0] for time in times], "right") for times in ((7, 3), (2, 7), (7, 7))]
+    expected = [stacked(ids, attention_mask=mask).logits for ids, mask in batches]
+    begun = Barrier(len(batches))
+
+    def wait_for_the_others(module, args):  # the blocks are called when all calls have begun
+        begun.wait(timeout=100)
+
+    stacked.get_input_embeddings().register_forward_pre_hook(wait_for_the_others)
+    with ThreadPoolExecutor(len(batches)) as threads:
+        results = list(threads.map(lambda batch: stacked(batch[0], attention_mask=batch[1]).logits, batches))
+    for result, reference in zip(results, expected, strict=True):
+        assert_close(result, reference)
+
+
+def test_copies_have_paddings_of_their_own(hf, gpt2, lively, ids_of, batch_of):
+    stacked = lively(hf.add_stack_attention(gpt2(), STACKS["superposition"]))
+    ids, mask = batch_of([ids_of(1, time)[0] for time in (7, 3)], "right")
+    again, block, own = copy.deepcopy(stacked), stacked.transformer.h[0], stacked.transformer.h[1]
+    assert block.running_call is own.running_call
+    assert again.transformer.h[0].running_call is again.transformer.h[1].running_call is not own.running_call
+    assert_close(again(ids, attention_mask=mask).logits, stacked(ids, attention_mask=mask).logits)
 
 
 def test_padding_between_tokens_is_stepped_over(hf, lively, roberta, stack, ids_of):

@@ -1,6 +1,7 @@
 """Stacks after the blocks of any model of transformers that has one list of blocks."""
 
 import inspect
+import threading
 from functools import cache, partial
 from typing import Any
 
@@ -56,10 +57,14 @@ class StackSublayer(nn.Module):
                 initialization.zeros_(parameter)
 
 
-class _RunningCall:
-    """The padding of the inputs of the call of a model that is running, for its blocks."""
+class _RunningCall(threading.local):
+    """The padding of the inputs of the call of a model that is running in this thread, for its blocks."""
 
     padding: Padding | None = None
+
+    def __reduce__(self) -> tuple[type["_RunningCall"], tuple[()]]:
+        """Copy and pickle without the calls that are running, which threading.local does not do itself."""
+        return _RunningCall, ()
 
 
 class _FollowedByStack(nn.Module):
