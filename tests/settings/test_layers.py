@@ -164,7 +164,10 @@ def test_every_field_has_a_description():
             assert name in ("kind", "attention") or field.get("description"), (kind, name)
 
 
-OWN = "; one of your own needs --plugin FILE.py, or plugins: [FILE.py] in a recipe"
+OWN = (
+    "; one of your own needs --plugin FILE.py, or plugins: [FILE.py] in a recipe; in Python, import the file that "
+    "registers it"
+)
 BUILT_IN = [entry for name, entry in sorted(MECHANISMS.items()) if name not in MECHANISMS.plugins]
 PLACES = {
     "layers": ("model.layers=2xfoo", lambda entry: entry.layer or entry.self_attention),

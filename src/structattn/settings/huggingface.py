@@ -5,9 +5,18 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias, cast
 
-from pydantic import Field, TypeAdapter, create_model, model_validator
+from pydantic import Field, TypeAdapter, ValidationError, create_model, model_validator
+from pydantic_core import ErrorDetails
 
-from structattn.settings.base import NumLayers, OneOf, Probability, Settings, Size
+from structattn.settings.base import (
+    NumLayers,
+    OneOf,
+    Probability,
+    Settings,
+    Size,
+    hint_for_unknown,
+    words_of,
+)
 from structattn.settings.layers import added_stack_from_short
 from structattn.settings.mechanisms import MECHANISMS, Mechanism
 from structattn.settings.stacks import Nondeterministic, StackPointer, Superposition
@@ -46,7 +55,8 @@ class NondeterministicStack(StackPlacement, Nondeterministic):
     attention: Literal["nondeterministic"] = "nondeterministic"
 
 
-Stack = PointerStack | SuperpositionStack | NondeterministicStack
+Stack: TypeAlias = StackPlacement  # of any mechanism, whether it has a class above or not
+StackLike: TypeAlias = Settings | Mapping[str, Any] | str
 _NAMED: Mapping[str, type[Settings]] = {
     "stack_pointer": PointerStack,
     "superposition": SuperpositionStack,
@@ -74,13 +84,32 @@ else:
 _STACK: TypeAdapter[Stack] = TypeAdapter(InsertedStack)
 
 
-def stack_from(value: Stack | Mapping[str, Any] | str | None) -> Stack:
+def stack_from(value: StackLike | None) -> Stack:
     """Return the settings given by ``value``; None means those of the paper, a stack pointer in every layer.
 
     Raises:
-        ValueError: a key is unknown or missing, or a value out of range.
+        ValueError: the mechanism or a key is unknown, a key is missing, or a value out of range.
     """
-    return _STACK.validate_python({} if value is None else value)
+    given: object = value
+    if value is None or isinstance(value, Mapping):
+        given = dict(value or {})
+    elif isinstance(value, Settings) and not isinstance(value, StackPlacement):
+        given = value.model_dump()  # of a mechanism, without a placement
+    try:
+        return _STACK.validate_python(given)
+    except ValidationError as error:
+        raise ValueError("; ".join(map(_problem, error.errors(include_url=False)))) from None
+
+
+def _problem(error: ErrorDetails) -> str:
+    """Return what is wrong with the settings of a stack; of a location, the first part is the mechanism."""
+    location = error["loc"]
+    path, words = ".".join(("stack", *map(str, location[1:]))), words_of(error)
+    if error["type"] == "extra_forbidden":
+        known = _stack_class(MECHANISMS[str(location[0])])
+        return f"{path}: {words}{hint_for_unknown(known, str(location[-1]), location[1:])}"
+    stated = isinstance(error["input"], dict) or (error["type"] == "value_error" and repr(error["input"]) in words)
+    return f"{path}: {words}" + ("" if stated else f", got {error['input']!r:.60}")
 
 
 def stack_layers(stack: Stack, count: int) -> set[int]:

@@ -4,6 +4,7 @@ import copy
 import json
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
+from types import MappingProxyType
 
 import pytest
 import torch
@@ -121,14 +122,46 @@ def test_names_that_are_none_of_transformers(hf):
 
 
 def test_settings_are_checked(hf):
-    for wrong in ({"attention": "superposition"}, {"gates": True}, {"attention": "queue"}, {"bottom": "rock"}):
-        with pytest.raises(ValueError, match="validation error"):
+    for wrong, message in (
+        ({"attention": "superposition"}, r"^stack\.stack_embedding_size: missing$"),
+        ({"gates": True}, r"^stack\.gates: no such field; did you mean gate\? \[expected one of attention, bottom, "),
+        ({"attention": "queue"}, "^stack: 'queue' is not one of .*stack_trans; .*import the file that registers it$"),
+        ({"bottom": "rock"}, r"^stack\.bottom: expected '.*' or 'learned', got 'rock'$"),
+        ({"layers": ["a"]}, r"^stack\.layers\.0: expected an integer, got 'a'$"),
+        (3, "^stack: expected settings, as {field: value}, got 3$"),
+    ):
+        with pytest.raises(ValueError, match=message):
             hf.StackGPT2Config(stack=wrong)
     config = hf.StackGPT2Config()
-    with pytest.raises(ValueError, match="validation error"):
+    with pytest.raises(ValueError, match=r"^stack\.vector: no such field"):
         config.stack = {"vector": 3}
     config.stack = hf.SuperpositionStack(stack_embedding_size=3, layers=(1,))
     assert config.stack["layers"] == [1]
+
+
+def test_an_unknown_stack_is_refused_with_those_that_can_be_added_and_the_way_to_add_one(hf, gpt2):
+    plain = gpt2()
+    known = "expected one of nondeterministic, stack_pointer, stack_trans, superposition"
+    with pytest.raises(ValueError, match=known) as caught:
+        hf.add_stack_attention(plain, "superpositon-16")
+    assert type(caught.value) is ValueError
+    assert str(caught.value).startswith("stack: 'superpositon-16' in 'superpositon-16': ")
+    assert "did you mean superposition?" in str(caught.value)
+    assert str(caught.value).endswith("in Python, import the file that registers it")
+    with pytest.raises(ValueError, match="stack is None; expected settings, a mapping or a short form"):
+        hf.add_stack_attention(plain, None)
+
+
+def test_settings_of_any_mechanism_that_can_be_added_are_taken(hf, gpt2):
+    from structattn.settings.stacks import StackTrans
+
+    given = StackTrans(stack_embedding_size=4, num_heads=2)
+    forms = (given, MappingProxyType(given.model_dump()), given.model_dump())
+    stacked = [hf.add_stack_attention(gpt2(), each, layers=[-1]) for each in forms]
+    assert all(each.config.stack == stacked[0].config.stack for each in stacked)
+    assert stacked[0].config.stack["attention"] == "stack_trans"
+    assert stacked[0].config.stack["stack_embedding_size"] == 4
+    assert type(stacked[0].transformer.h[-1].stack.attention).__name__ == "StackTransAttention"
 
 
 def test_saved_models_come_back_by_themselves(hf, plain, lively, stack, ids_of, tmp_path, transformers):

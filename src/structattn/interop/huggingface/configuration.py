@@ -7,7 +7,7 @@ from pydantic import TypeAdapter
 from transformers import PreTrainedConfig
 
 from structattn.interop.huggingface.remote_code import InstalledCode, named_as_exported
-from structattn.settings.huggingface import Stack, stack_from
+from structattn.settings.huggingface import StackLike, stack_from
 from structattn.settings.models import OwnModelSettings
 from structattn.support.special_tokens import BOS, EOS, PAD
 
@@ -42,7 +42,7 @@ def stacked_config(plain: Any) -> type[Any]:
     class Stacked(WithStack, plain):
         model_type = f"stack-{plain.model_type}"
         plain_model_type = plain.model_type
-        stack: Stack | dict[str, Any] | None = None
+        stack: StackLike | None = None
 
     return named_as_exported(Stacked, plain)
 

@@ -13,7 +13,7 @@ from transformers.utils import output_capturing
 from structattn.interop.huggingface.configuration import stacked_config
 from structattn.interop.huggingface.remote_code import SavedWithCode, auto_map_of, named_as_exported, register_classes
 from structattn.interop.huggingface.stack_blocks import StackSublayer, insert_stacks
-from structattn.settings.huggingface import Stack, stack_from
+from structattn.settings.huggingface import StackLike, stack_from
 
 _AUTO_MODELS: Final = (
     transformers.AutoModel,
@@ -111,20 +111,24 @@ def class_with_stacks(name: str) -> type[Any]:
 
 def add_stack_attention(
     model: PreTrainedModel,
-    stack: Stack | dict[str, Any] | str | None = None,
+    stack: StackLike = "stack_pointer",
     *,
     layers: Sequence[int] | None = None,
     gate: bool | None = None,
 ) -> Any:
     """Return a copy of a model with stacks inserted, with the same device, dtype and mode.
 
+    Stacks are added after blocks, h <- h + S(h); they replace nothing: the blocks keep their attention, its weights and
+    its keys and values in the cache, from which transformers takes the number of positions.
+
     Parameters of the stacks are initialised by the model's own rule. With ``gate=True`` the new model's outputs equal
     those of ``model`` exactly until it is trained.
 
     Args:
         model: of any class with one list of blocks, such as Llama, GPT-NeoX or BERT, without stacks; not modified.
-        stack: which mechanism (``PointerStack``, ``SuperpositionStack``, ``NondeterministicStack``, a dict with the
-            same keys, or a short form); None: a stack pointer, as in the paper.
+        stack: which mechanism: ``PointerStack``, ``SuperpositionStack`` or ``NondeterministicStack``; the settings of
+            any other that can be added, such as one of a plugin; a mapping with the same keys; or a short form, as
+            ``"superposition-16"`` or ``"stack_trans"``. By default a stack pointer, as in the paper.
         layers: indices of the blocks that get a stack, negative from the end; None: those that ``stack`` says, by
             default all.
         gate: whether a learned factor g multiplies what the stack adds, 0 at first; None: as ``stack`` says, by default
@@ -133,6 +137,8 @@ def add_stack_attention(
     Raises:
         ValueError: ``model`` has another structure, or stacks already, or the settings are invalid.
     """
+    if stack is None:
+        raise ValueError("stack is None; expected settings, a mapping or a short form, such as 'stack_pointer'")
     if not isinstance(model, PreTrainedModel) or isinstance(model, WithStacks):
         raise ValueError(f"stacks cannot be inserted into a {type(model).__name__}; expected a model without stacks")
     placement = {"layers": layers, "gate": gate}
