@@ -3,7 +3,7 @@
 import json
 import os
 import shutil
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -40,6 +40,8 @@ def alike(one, other):
     if isinstance(one, np.ndarray):
         exact = np.issubdtype(one.dtype, np.integer)
         return np.array_equal(one if exact else one.astype(np.float32), other, equal_nan=not exact)
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(alike(one[name], other[name]) for name in one)
     if isinstance(one, tuple):
         return len(one) == len(other) and all(alike(*pair) for pair in zip(one, other, strict=True))
     return one == other
@@ -63,6 +65,27 @@ def test_runs_of_every_kind_are_recorded_and_read_back(recorded, kind, tmp_path)
                 np.testing.assert_allclose(each.contents.positions.sum(-1), each.contents.at_least, atol=1e-6)
     write_recording(tmp_path / "x.json", found)
     assert alike(found, read_recording(tmp_path / "x.json"))
+
+
+def test_details_are_kept_and_files_without_them_stay_as_they_were(recorded, tmp_path):
+    _, found = recorded("formal language")
+    (example, *_), path = found.examples, tmp_path / "x.json"
+    time = len(example.tokens)
+    details = {"gate": np.linspace(0, 1, time, dtype=np.float32), "choice": np.arange(2 * time).reshape(time, 2)}
+    detailed = replace(example, records=(replace(example.records[0], details=details), *example.records[1:]))
+    write_recording(path, replace(found, examples=(example,)))
+    plain, content = path.read_bytes(), json.loads(path.read_text())
+    assert all("details" not in each for each in content["examples"][0]["records"])
+    write_recording(path, replace(found, examples=(detailed,)))
+    (again,) = read_recording(path).examples
+    assert alike(detailed, again)
+    cleared = replace(again, records=tuple(replace(each, details={}) for each in again.records))
+    write_recording(path, replace(found, examples=(cleared,)))
+    assert path.read_bytes() == plain
+    wrong = replace(example.records[0], details={"gate": np.zeros(time + 1)})
+    write_recording(path, replace(found, examples=(replace(example, records=(wrong,)),)))
+    with pytest.raises(DataError, match="gate has shape"):
+        read_recording(path)
 
 
 def test_explanations_and_scores_say_the_same(recorded):

@@ -38,14 +38,15 @@ class Explanation:
             their weights need not sum to 1.
         first_source: 0 if column j of the weights is position j; 1 if column 0 is the bottom vector of a stack and
             column j is position j - 1.
-        details: further tensors of the mechanism. hard: "probabilities" (B, T, H, S), the softmax of the scores, of
-            which the weights mark the largest. superposition, stack_pointer: "actions" (B, T, 3), the probabilities of
-            push, no-op, pop, of several stacks (B, T, H, 3). stratified: "actions" (B, T, 2), the strengths of push and
-            pop. nondeterministic: "actions" (B, T, 3), the posteriors of push, replace, pop; "best_run" (B, T, 3),
-            action (a ``StackAction``), state and symbol of the run with the largest weight; both given the whole
-            sequence. What the layer read at a step depends on the runs so far: "prefix_actions" (B, T, 3), the
-            posteriors at the step given the steps up to it; "prefix_tops" (B, T, 2), the state and the symbol on top
-            that are then most probable.
+        details: further tensors (B, T, ...) of the mechanism, which a ``Record`` keeps. hard: "probabilities"
+            (B, T, H, S), the softmax of the scores, of which the weights mark the largest. superposition,
+            stack_pointer: "actions" (B, T, 3), the probabilities of push, no-op, pop, of several stacks (B, T, H, 3).
+            stratified: "actions" (B, T, 2), the strengths of push and pop. nondeterministic: "actions" (B, T, 3), the
+            posteriors of push, replace, pop; "best_run" (B, T, 3), action (a ``StackAction``), state and symbol of the
+            run with the largest weight; both given the whole sequence. What the layer read at a step depends on the
+            runs so far: "prefix_actions" (B, T, 3), the posteriors at the step given the steps up to it, which compare
+            with "actions" of other stacks; "prefix_tops" (B, T, 2), the state and the symbol on top that are then most
+            probable.
         sublayer: the kind of the sublayer in its block, set by the model.
         layer: the index of the block, from 0, set by the model.
         contents: of a stack, returns what lies at the first depths from the top, with the columns of the weights as

@@ -79,6 +79,7 @@ class _Record(Shape):
     prefix_tops: _Array | None = None
     truth: _Array | None = None
     contents: _Contents | None = None
+    details: dict[str, _Array] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _check_sublayer(self) -> Self:
@@ -227,13 +228,16 @@ def _example_to_json(example: RecordedExample, arrays: list[str]) -> Json:
 def _record_to_json(record: Record, example: RecordedExample, arrays: list[str]) -> Json:
     queries = "source" if record.side == "encoder" else "tokens"
     keys = "source" if record.sublayer in _OVER_SOURCE else queries
-    names = action_names(record.mechanism)
+    names = record.action_names
+    content = _encoded(record, arrays, without=("tokens", "sources", "details"))
+    details = {name: _encoded(array, arrays) for name, array in record.details.items()}
     return {
-        **_encoded(record, arrays, without=("tokens", "sources")),
+        **content,
         "queries": queries,
         "keys": keys,
         "bottom": len(record.sources) > len(getattr(example, keys)),
         **({"action_names": names} if names else {}),
+        **({"details": details} if details else {}),
     }
 
 
@@ -279,6 +283,9 @@ def _record_of(shape: _Record, texts: Mapping[str, tuple[str, ...] | None]) -> R
     shapes = {"weights": (time, size), "actions": (time, actions), "best_run": (time, 3), "truth": (time, size)}
     shapes |= {"prefix_actions": (time, actions), "prefix_tops": (time, 2)}
     _require_shapes(record, shapes)
+    for name, array in record.details.items():
+        if array.shape[:1] != (time,):
+            raise ValueError(f"{name} has shape {array.shape}; expected ({time}, ..)")
     return record
 
 

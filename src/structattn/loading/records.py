@@ -1,7 +1,7 @@
 """Explanation records: what one layer or head does on one example, and those of texts."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -58,7 +58,9 @@ class Record:
             ``receptive_field``.
         weights: (T, S), contribution of each source to the output at each position.
         sources: S symbols; for a stack, the first is the bottom.
-        actions: (T, 3) probabilities of a stack's actions at each position, or their posterior given the whole example.
+        actions: (T, 3) probabilities of a stack's actions at each position, of the layer's input there; of a
+            nondeterministic stack their posteriors given the whole example, later positions included, so that
+            ``prefix_actions`` is what compares with the actions of other stacks. ``action_names`` names the columns.
         best_run: (T, 3) action, state and symbol of the most probable run of a nondeterministic stack, given the whole
             example.
         prefix_actions: (T, 3) posteriors of a nondeterministic stack's actions given the example up to the position:
@@ -67,6 +69,8 @@ class Record:
         truth: (T, S) of a receptive field: the inputs that each prediction truly depends on, where known.
         side: of an encoder-decoder, the side that the layer belongs to.
         contents: of a stack, where they were asked for.
+        details: what else the mechanism has in ``Explanation.details``, by name: ``probabilities`` (T, S) of hard
+            attention, or what a plugin gives. Details of each head and source are those of the head, others (T, ...).
     """
 
     tokens: tuple[str, ...]
@@ -83,6 +87,23 @@ class Record:
     truth: Float[np.ndarray, "time source"] | None = None
     side: Side | None = None
     contents: Contents | None = None
+    details: Mapping[str, np.ndarray[Any, Any]] = field(default_factory=dict)
+
+    @property
+    def action_names(self) -> tuple[str, ...]:
+        """The names of the columns of ``actions`` and ``prefix_actions``; none for mechanisms without actions."""
+        return action_names(self.mechanism)
+
+    def __repr__(self) -> str:
+        named = {name: getattr(self, name) for name in _NAMED_ARRAYS} | dict(self.details)
+        shapes = ", ".join(f"{name} {array.shape}" for name, array in named.items() if array is not None)
+        head = "" if self.head is None else f", head {self.head}"
+        side = "" if self.side is None else f" of the {self.side}"
+        return f"Record({self.mechanism!r}, {self.sublayer} of layer {self.layer}{side}{head}: {shapes})"
+
+
+_NAMED_ARRAYS = ("weights", "actions", "best_run", "prefix_actions", "prefix_tops", "truth")
+_FIELDS_OF_DETAILS = frozenset(("actions", "best_run", "prefix_actions", "prefix_tops"))
 
 
 def _array(tensor: Tensor | None, time: int) -> np.ndarray[tuple[int, ...], np.dtype[np.generic]] | None:
@@ -110,6 +131,17 @@ def _stacks(explanation: Explanation, depths: int, count: int) -> list[tuple[Ten
     if actions is None or actions.dim() == 3:
         return [(actions, contents)] * count
     return [(actions[:, :, head], contents and contents.of_stack(head)) for head in range(count)]
+
+
+def _details(explanation: Explanation, head: int, time: int, sources: int) -> dict[str, np.ndarray[Any, Any]]:
+    """Return the details that are no fields of a record, (B, T, ...); of (B, T, H, S), like the weights, the head's."""
+    batch, heads, padded_time, columns = explanation.weights.shape
+    rest = {name: each for name, each in explanation.details.items() if name not in _FIELDS_OF_DETAILS}
+    return {
+        name: _numpy(each[0, :time, head, :sources] if each.shape[2:] == (heads, columns) else each[0, :time])
+        for name, each in rest.items()
+        if each.shape[:2] == (batch, padded_time)
+    }
 
 
 def records_of(
@@ -142,6 +174,7 @@ def records_of(
             prefix_tops=_array(explanation.details.get("prefix_tops"), time),
             side=side,
             contents=_contents(contents, time, len(sources)),
+            details=_details(explanation, head, time, len(sources)),
         )
         for head, (head_weights, (actions, contents)) in enumerate(zip(weights, stacks, strict=True))
     ]

@@ -295,7 +295,9 @@ class TrainedRun:
         return embed_words(self, words, side, stream)
 
     def explain(self, texts: Sequence[str], targets: Sequence[str] | None = None) -> "list[list[Record]]":
-        """Return the attention weights of all layers and heads for each text.
+        """Return the attention weights of all layers and heads for each text, and the actions of stacks.
+
+        Of a nondeterministic stack, ``actions`` of a ``Record`` depend on later tokens, and ``prefix_actions`` do not.
 
         Args:
             texts: lines of text; strings of a formal language; inputs of a transduction, symbols separated by spaces;
