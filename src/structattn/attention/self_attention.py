@@ -19,8 +19,13 @@ class SelfAttention(nn.Module):
         block.self_attn = SelfAttention(SuperpositionStackAttention(d_model, 32))
         model = nn.TransformerEncoder(block, num_layers=2, enable_nested_tensor=False)
 
+    ``need_weights`` is True by default, as in torch, which for stacks costs O(T^3); torch's blocks pass False.
+
     Torch's blocks compute with the weights of ``nn.MultiheadAttention`` themselves in evaluation; of this module they
     find none, so that they call the layer in any mode.
+
+    It is for torch's blocks: those of transformers call their attention in other ways, with a cache among the
+    arguments; see ``structattn.interop.huggingface``.
 
     Args:
         layer: causal or bidirectional, of one stream. ``layer.causal`` is taken for true, and ``layer.num_heads`` for
@@ -65,7 +70,7 @@ class SelfAttention(nn.Module):
             key_padding_mask: (B, T) or (T,), True or -inf at padding, which stands at the end, at the beginning or at
                 both: the layer begins with the first position that is none.
             need_weights: whether to return the weights, of the layer's ``attend``, which are differentiable and before
-                dropout, or else those of its ``explain``, which are not.
+                dropout, or else those of its ``explain``, which are not. Pass False where only the output is needed.
             attn_mask: (T, T) or (.., T, T); the causal mask, True or -inf above the diagonal, for a causal layer. Not
                 checked in compiled code.
             average_attn_weights: return the mean of the heads, (B, T, T), instead of (B, H, T, T). The weight of the
