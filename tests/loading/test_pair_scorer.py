@@ -128,6 +128,14 @@ def test_translations_start_with_their_prefixes(runs, sampling, batch_tokens):
     assert found[2][0].text == "three", "an empty line has nothing more"
 
 
+def test_an_empty_line_is_translated_by_rule_and_scored_by_the_model(runs):
+    ((best,),) = make_translator(runs[:1])([""])
+    assert (best.text, best.score, best.log_probability) == ("", 0, 0)
+    (score,) = scored(runs[:1], [""], [""])
+    assert score.num_tokens == 1
+    assert score.log_probability < 0
+
+
 @pytest.mark.parametrize(
     ("prefixes", "message"),
     [

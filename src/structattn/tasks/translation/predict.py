@@ -70,7 +70,8 @@ class Translation:
 
     Args:
         score: by which it was ranked.
-        log_probability: of its tokens, in nats.
+        log_probability: of its tokens, in nats; both are 0 for an empty line, whose translation is empty by rule, where
+            ``score`` has what the model gives <eos> after an empty source. No pair with an empty side is trained on.
         alignment: of its words with those of the line, where it was asked for; see ``word_alignment``.
     """
 
