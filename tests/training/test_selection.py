@@ -1,18 +1,28 @@
 """Checkpoints by name, and the average of their weights."""
 
+import ast
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
-from structattn.loading.evaluate import evaluate
-from structattn.loading.runs import open_run
+import structattn
+from structattn.cli.app import app
+from structattn.explorer.recording_files import read_recording
+from structattn.explorer.run_analysis import analyze
+from structattn.loading.evaluate import evaluate, is_scored
+from structattn.loading.runs import load, open_run
+from structattn.runs.folder import RunFolder
 from structattn.runs.logs import events_of
 from structattn.runs.selection import checkpoints_of, mean_weights
 from structattn.settings.run import load_settings, resolve_settings
 from structattn.support.errors import CheckpointError, UsageError
 from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
 from structattn.training.run_training import train
+
+SOURCES = Path(structattn.__file__).parent
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +108,51 @@ def test_runs_are_opened_and_scored_with_averages(run_dir):
     for name, parameter in model.named_parameters():
         assert torch.equal(parameter.cpu(), mean[name])
     assert evaluate(run_dir, "test", "last-2") != evaluate(run_dir, "test", "last")
+
+
+@pytest.fixture
+def averaging_run_dir(run_dir, tmp_path):
+    """A run whose settings name the average of its last three checkpoints, which are not the best."""
+    folder = RunFolder(shutil.copytree(run_dir, tmp_path / "averaging"))
+    evaluation = folder.read_settings().evaluation.changed({"checkpoint": "last-3"})
+    folder.write_settings(folder.read_settings().model_copy(update={"evaluation": evaluation}))
+    assert updates(folder.path, "best") != updates(folder.path, "last-3")
+    return folder.path
+
+
+def test_a_run_has_the_weights_that_its_settings_name(averaging_run_dir):
+    assert load(averaging_run_dir).averaged_updates == (12, 10, 8)
+    assert load(averaging_run_dir, "best").averaged_updates == tuple(updates(averaging_run_dir, "best"))
+    assert open_run(averaging_run_dir).averaged_updates == (12, 10, 8)
+    mean = mean_weights(checkpoints_of(averaging_run_dir, "last-3"))[0]
+    assert all(torch.equal(each.cpu(), mean[name]) for name, each in load(averaging_run_dir).model.named_parameters())
+    assert evaluate(averaging_run_dir, "test") == evaluate(averaging_run_dir, "test", "last-3")
+    assert is_scored(averaging_run_dir, "test")
+    assert read_recording(analyze(averaging_run_dir, "test")).run["update"] == 12
+
+
+def test_a_loaded_run_gives_the_scores_of_the_command(averaging_run_dir):
+    run = load(averaging_run_dir)
+    text = "".join(run.prepared.vocabulary.symbols[3:5])
+    done = CliRunner().invoke(app, ["score", str(averaging_run_dir)], input=f"{text}\n")
+    assert done.exit_code == 0, done.output
+    (score,) = run.score([text])
+    assert score.log_probability == pytest.approx(float(done.stdout.split()[0]), rel=1e-5)
+    assert score != load(averaging_run_dir, "best").score([text])[0]
+
+
+def test_every_function_with_a_checkpoint_takes_that_of_the_settings_by_default():
+    """A default of its own would give other weights than the commands, without an error."""
+    found = {}
+    for path in SOURCES.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.FunctionDef):
+                names = [argument.arg for argument in node.args.args][::-1]
+                defaults = dict(zip(names, map(ast.unparse, node.args.defaults[::-1]), strict=False))
+                if "checkpoint" in defaults:
+                    found[f"{path.relative_to(SOURCES)}: {node.name}"] = defaults["checkpoint"]
+    assert len(found) >= 5
+    assert {name: default for name, default in found.items() if default != "None"} == {}
 
 
 def test_a_damaged_checkpoint_is_rejected_by_path(run_dir, tmp_path):

@@ -65,7 +65,7 @@ class HarnessModel(LM):
     def __init__(
         self,
         run: str,
-        checkpoint: str = "best",
+        checkpoint: str | None = None,
         data: str | None = None,
         device: str | None = None,
         batch_size: int | str = "auto",

@@ -1,7 +1,7 @@
 """Trained runs as objects.
 
 - ``load`` returns a ``TrainedRun``: ``settings``, ``metadata``, ``model``, ``prepared`` data, and methods that take and
-  return text. ``open_run`` does the same with the checkpoint that the settings of the run name.
+  return text. ``open_run`` does the same for a ``Path`` and a device of torch.
 - ``evaluate`` scores a run folder on a split and writes ``SplitScores``; ``evaluate_run`` does so for a run that is
   already open; ``is_scored``: whether a run folder has the scores of a split.
 - ``explain_texts`` returns the attention weights of all layers as a ``Record`` for each layer and head.

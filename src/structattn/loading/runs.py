@@ -158,7 +158,7 @@ def _check_identity(
 
 def load(
     run_dir: str | PathLike[str],
-    checkpoint: str = "best",
+    checkpoint: str | None = None,
     device: str | torch.device = "auto",
     *,
     data: str | PathLike[str] | None = None,
@@ -177,7 +177,8 @@ def load(
 
     Args:
         run_dir: the run folder, made by ``structattn train``.
-        checkpoint: ``best`` or ``last``; ``best-K`` or ``last-K`` for the average of the weights of K checkpoints.
+        checkpoint: ``best`` or ``last``; ``best-K`` or ``last-K`` for the average of the weights of K checkpoints;
+            None: as ``evaluation.checkpoint`` in the settings of the run says, like ``evaluate`` and the commands.
         device: of the model, for instance ``cpu`` or ``cuda``; ``auto``: a GPU if there is one.
         data: the prepared folder; None: the path in the settings of the run.
         precision: of the products in the methods of the run: ``float32``, that of the weights, also after training in
