@@ -5,8 +5,8 @@ from typing import Any
 
 from sphinx.application import Sphinx
 
+from structattn.explorer import read_recording_json
 from structattn.explorer.page import write_explorer
-from structattn.explorer.recording_files import read_recording_json
 
 RECORDINGS = Path(__file__).resolve().parents[1] / "recordings"
 

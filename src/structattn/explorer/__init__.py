@@ -5,6 +5,7 @@
 - ``record``: a ``Recording`` of chosen examples and texts, each a ``RecordedExample`` with all its records, contents of
   stacks and surprisals, and the ``RecordedBeamSearch`` that found a translation; ``write_recording`` and
   ``read_recording`` keep it in a file, and ``write_archive`` writes its weights as arrays of NumPy.
+- ``recording_to_json``: a recording as the content of its file; ``read_recording_json``: that of a file.
 - ``TrainingRecorder``: records examples at each validation of a run in training.
 - ``HeadOff``, ``ForcedAction``: interventions, with which ``record`` computes.
 - ``neighbours_of``, ``tag_agreement``: the nearest words of a word, and how often neighbours share a part of speech.
@@ -23,7 +24,12 @@ if TYPE_CHECKING:
     from structattn.explorer.page import explorer_page, write_explorer
     from structattn.explorer.recording import RecordedExample, Recording, record
     from structattn.explorer.recording_archive import write_archive
-    from structattn.explorer.recording_files import read_recording, write_recording
+    from structattn.explorer.recording_files import (
+        read_recording,
+        read_recording_json,
+        recording_to_json,
+        write_recording,
+    )
     from structattn.explorer.run_analysis import TrainingRecorder, analyze, analyze_run
     from structattn.explorer.searched_text import RecordedBeamSearch, default_examples
     from structattn.explorer.word_embeddings import neighbours_of, tag_agreement
@@ -43,7 +49,9 @@ __all__ = [
     "locality",
     "neighbours_of",
     "read_recording",
+    "read_recording_json",
     "record",
+    "recording_to_json",
     "tag_agreement",
     "write_archive",
     "write_explorer",

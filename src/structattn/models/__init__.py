@@ -9,6 +9,7 @@
   ``SpellingDecoder``: words from and to characters
 - ``EachStream``, ``SemanticStream``, ``FeedForwardFirst``: hidden states of two streams
 - ``initialize_transformer``, ``initialize_recurrent``: initial weights
+- ``class_of``, ``id_of``: output classes of token ids, and ids of classes: class c of the logits is id c + 2
 - ``evaluating``, ``evaluating_with_dropout``: evaluation mode for a block of code
 - ``CausalModel``, ``AttendingModel``: protocols of models
 - ``BlockState``, ``LayersState``, ``LoopedState``, ``SpellingState``: incremental states; ``EncoderDecoderExplanation``
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from structattn.models.recurrent.initialization import initialize_recurrent
     from structattn.models.recurrent.language_model import RecurrentLanguageModel
     from structattn.models.two_stream import EachStream, FeedForwardFirst, SemanticStream
+    from structattn.support.special_tokens import class_of, id_of
 
 __all__ = [
     "AttendingModel",
@@ -69,8 +71,10 @@ __all__ = [
     "SpellingDecoder",
     "SpellingState",
     "TwoStreamEmbedding",
+    "class_of",
     "evaluating",
     "evaluating_with_dropout",
+    "id_of",
     "initialize_recurrent",
     "initialize_transformer",
 ]
