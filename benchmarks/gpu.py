@@ -27,6 +27,7 @@ from torch.nn import functional as F
 
 import structattn
 from structattn.cli.self_check import all_outcomes
+from structattn.models import class_of
 from structattn.models.builders.layers import VocabularySpec
 from structattn.models.builders.models import build_language_model
 from structattn.operators.common.gpu import interpreted
@@ -178,7 +179,7 @@ def training_step(model: torch.nn.Module, length: int) -> Work:
     def step() -> None:
         with torch.autocast("cuda", torch.bfloat16):
             logits = model(tokens[:, :-1])
-        F.cross_entropy(logits.flatten(0, 1).float(), tokens[:, 1:].flatten() - 2).backward()
+        F.cross_entropy(logits.flatten(0, 1).float(), class_of(tokens[:, 1:].flatten())).backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 
