@@ -3,6 +3,7 @@
 import copy
 import pickle
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -96,6 +97,12 @@ def test_a_run_is_pickled_by_its_folder_and_digests(run_dir, tmp_path):
     weights.write_bytes(weights.read_bytes()[:-1] + b"x")
     with pytest.raises(CheckpointError, match="SHA-256"):
         pickle.loads(content)
+
+
+def test_a_run_that_was_not_loaded_is_not_pickled(run_dir):
+    run = load(run_dir("sentences"))
+    with pytest.raises(UsageError, match="was not loaded from a checkpoint; pickle the weights of its model instead"):
+        pickle.dumps(replace(run, digests=()))
 
 
 def test_a_pickled_run_that_was_trained_again_is_refused(run_dir, tmp_path):

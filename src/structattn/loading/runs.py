@@ -1,11 +1,12 @@
 """Open a trained run: settings, data, and the model with the weights of a checkpoint."""
 
+import copyreg
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 
@@ -23,7 +24,7 @@ from structattn.runs.selection import (
 )
 from structattn.runs.store import checkpoint_path
 from structattn.settings.run import RunSettings
-from structattn.support.devices import Precision, default_device, require_precision
+from structattn.support.devices import Precision, default_device, device_of, require_precision
 from structattn.support.errors import CheckpointError, UsageError
 from structattn.tasks.loaded import TrainedModel
 from structattn.tasks.model import build_model_for, expected_weights
@@ -101,6 +102,22 @@ def _open(folder: RunFolder, settings: RunSettings, paths: Sequence[Path], data:
 
 def _digest_of_weights(checkpoint: Path) -> str:
     return read_manifest(checkpoint).files[MODEL_NAME].sha256
+
+
+def _reduced(run: TrainedRun) -> tuple[Any, ...]:
+    """Return what ``pickle`` stores of a run: how it is loaded again.
+
+    Raises:
+        UsageError: it was not loaded from a checkpoint.
+    """
+    if not run.digests:
+        run.__reduce__()  # refuses
+    folders = run.run_dir.resolve(), run.prepared.path.resolve()
+    how = str(device_of(run.model)), run.precision
+    return load_again, (*folders, run.averaged_updates, run.digests, *how, run.settings)
+
+
+copyreg.pickle(TrainedRun, _reduced)
 
 
 def load_again(

@@ -5,7 +5,7 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, overload
 
 import numpy as np
 import torch
@@ -39,16 +39,13 @@ if TYPE_CHECKING:
 else:  # each is imported when it is first called
     seeded_sampling = lazy_function("structattn.decoding.sampling", "seeded_sampling")
     embed_words = lazy_function("structattn.loading.word_vectors", "embed_words")
-    GenerationSettings = lazy_function("structattn.tasks.language_modeling.generator", "GenerationSettings")
     make_line_translator = lazy_function("structattn.tasks.translation.translators", "make_line_translator")
 
-_load_again = lazy_function("structattn.loading.runs", "load_again")  # that module imports this one
+_generation_settings: "Callable[..., GenerationSettings]" = lazy_function(
+    "structattn.tasks.language_modeling.generator", "GenerationSettings"
+)
 Text = TypeVar("Text")
 Result = TypeVar("Result")
-
-
-def _unpickled(*arguments: Any) -> Any:
-    return _load_again(*arguments)
 
 
 @dataclass(frozen=True)
@@ -81,14 +78,9 @@ class TrainedRun:
         kind, task = self.settings.model.kind, self.settings.task
         return f"TrainedRun({str(self.run_dir)!r}: {kind} of {count:,} parameters, {task}, update {self.update})"
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        if not self.digests:
-            raise UsageError(
-                f"{self.run_dir}: was not loaded from a checkpoint; pickle the weights of its model instead"
-            )
-        folders = self.run_dir.resolve(), self.prepared.path.resolve()
-        how = str(self._device), self.precision
-        return _unpickled, (*folders, self.averaged_updates, self.digests, *how, self.settings)
+    def __reduce__(self) -> NoReturn:
+        """Refuse: ``loading.runs``, which loads runs, pickles those that it has loaded."""
+        raise UsageError(f"{self.run_dir}: was not loaded from a checkpoint; pickle the weights of its model instead")
 
     def __copy__(self) -> "TrainedRun":
         return replace(self)
@@ -175,7 +167,7 @@ class TrainedRun:
         require_no_string(stop)
         require_texts(stop, "stop")
         how = (temperature, top_k, top_p, beam, seed, tuple(stop), max_length, batch_size, lines)
-        generator = kind_of(self).generator(self, GenerationSettings(n, *how))
+        generator = kind_of(self).generator(self, _generation_settings(n, *how))
         return self._answers([""] if prompts is None else prompts, _of_texts(generator))
 
     @overload
