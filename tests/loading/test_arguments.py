@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 import torch
 
+from structattn.explorer.run_analysis import analyze
+from structattn.loading.evaluate import evaluate
 from structattn.loading.runs import load
 from structattn.runs.selection import weights_of
 from structattn.support.errors import CheckpointError, DataError, UsageError
@@ -70,6 +72,15 @@ def test_unknown_devices_are_refused(run_dir, device):
         load(run_dir("sentences"), device=device)
     assert repr(device) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("function", [evaluate, analyze])
+def test_the_functions_of_a_run_folder_take_a_device(run_dir, tmp_path, function, monkeypatch):
+    folder = shutil.copytree(run_dir("sentences"), tmp_path / "run")
+    with pytest.raises(UsageError, match="device 'gpu' cannot be used"):
+        function(folder, "valid", device="gpu")
+    monkeypatch.setattr("structattn.support.devices.default_device", lambda: pytest.fail("another device was named"))
+    function(folder, "valid", device="cpu")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

@@ -6,10 +6,12 @@ from os import PathLike
 from pathlib import Path
 from typing import cast
 
+import torch
+
 from structattn.explorer.recording import DEPTHS, record, record_examples
 from structattn.explorer.recording_files import write_own_recording
 from structattn.explorer.searched_text import require_example
-from structattn.loading.runs import open_run
+from structattn.loading.runs import load
 from structattn.loading.trained_run import TrainedRun
 from structattn.settings.run import RunSettings
 from structattn.support.files import create_folder
@@ -26,6 +28,7 @@ def analyze(
     depths: int = DEPTHS,
     *,
     data: str | PathLike[str] | None = None,
+    device: str | torch.device = "auto",
 ) -> Path:
     """Record what every layer of a run's model does on examples of a split; write ``records/SPLIT.json`` to its folder.
 
@@ -38,15 +41,16 @@ def analyze(
             default the checkpoint in the run's evaluation settings.
         depths: the number of depths of stacks whose contents are computed, from the top; 0: none.
         data: the prepared folder; None: the path in the settings of the run.
+        device: of the model, for instance ``cpu`` or ``cuda``; ``auto``: a GPU if there is one.
 
     Returns:
         The path of the file, which ``read_recording`` reads.
 
     Raises:
-        UsageError: the split has no such example, or the example is longer than 1,024 tokens.
+        UsageError: the split has no such example, or the example is longer than 1,024 tokens; the device is not there.
         StructattnError: run, checkpoint or data are missing, damaged, or do not belong together.
     """
-    run = open_run(Path(run_dir), checkpoint, data=None if data is None else Path(data))
+    run = load(run_dir, checkpoint, device, data=data)
     return analyze_run(run, split, examples, depths)
 
 

@@ -3,8 +3,10 @@
 from os import PathLike
 from pathlib import Path
 
+import torch
+
 from structattn.loading.description import describe_data, describe_model
-from structattn.loading.runs import open_run
+from structattn.loading.runs import load
 from structattn.loading.trained_run import TrainedRun
 from structattn.runs.checkpoint import update_of
 from structattn.runs.folder import RunFolder
@@ -23,6 +25,7 @@ def evaluate(
     checkpoint: str | None = None,
     *,
     data: str | PathLike[str] | None = None,
+    device: str | torch.device = "auto",
     batch_tokens: int = 8192,
     baselines: bool = True,
 ) -> SplitScores:
@@ -36,6 +39,7 @@ def evaluate(
         checkpoint: ``best`` (by the run's selection metric), ``last``, or ``best-K`` or ``last-K`` for the average of
             the weights of K checkpoints; by default the checkpoint in the run's evaluation settings.
         data: the prepared folder; None: the path in the settings of the run.
+        device: of the model, for instance ``cpu`` or ``cuda``; ``auto``: a GPU if there is one.
         batch_tokens: the maximal padded size of a batch.
         baselines: for text, whether to add the scores of n-gram models.
 
@@ -44,8 +48,9 @@ def evaluate(
 
     Raises:
         StructattnError: run, checkpoint or data are missing, damaged, or do not belong together.
+        UsageError: the device is not there.
     """
-    run = open_run(Path(run_dir), checkpoint, data=None if data is None else Path(data))
+    run = load(run_dir, checkpoint, device, data=data)
     return evaluate_run(run, split, batch_tokens=batch_tokens, baselines=baselines)
 
 

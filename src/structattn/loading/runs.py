@@ -24,8 +24,8 @@ from structattn.runs.selection import (
 )
 from structattn.runs.store import checkpoint_path
 from structattn.settings.run import RunSettings
-from structattn.support.devices import Precision, default_device, device_of, require_precision
-from structattn.support.errors import CheckpointError, UsageError
+from structattn.support.devices import Precision, default_device, device_of, named_device, require_precision
+from structattn.support.errors import CheckpointError
 from structattn.tasks.loaded import TrainedModel
 from structattn.tasks.model import build_model_for, expected_weights
 from structattn.tasks.trained_data import open_data, require_trained_on
@@ -140,21 +140,8 @@ def load_again(
     for path, digest in zip(paths, digests, strict=True):
         if _digest_of_weights(path) != digest:
             raise CheckpointError(f"{path}: is another checkpoint than the one that was pickled")
-    how = _How(_device(device) or default_device(), precision)
+    how = _How(named_device(device), precision)
     return replace(_open(folder, folder.read_settings(), paths, data, how), settings=settings)
-
-
-def _device(name: str | torch.device) -> torch.device | None:
-    """Return a device on which tensors can be, None for ``auto``."""
-    if name == "auto":
-        return None
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, TypeError) as error:
-        reason = (str(error).strip() or "unknown").splitlines()[0]
-        raise UsageError(f"device {name!r} cannot be used: {reason}; expected 'auto', 'cpu' or 'cuda'") from None
-    return device
 
 
 def _check_identity(
@@ -214,4 +201,4 @@ def load(
         DataError: the prepared folder is missing or damaged.
     """
     folder = None if data is None else Path(data)
-    return open_run(Path(run_dir), checkpoint, data=folder, device=_device(device), precision=precision)
+    return open_run(Path(run_dir), checkpoint, data=folder, device=named_device(device), precision=precision)

@@ -45,6 +45,23 @@ def default_device() -> torch.device:
     return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
 
 
+def named_device(name: str | torch.device) -> torch.device:
+    """Return a device on which tensors can be; that of ``default_device`` for ``auto``.
+
+    Raises:
+        UsageError: there is no such device.
+    """
+    if name == "auto":
+        return default_device()
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, TypeError) as error:
+        reason = (str(error).strip() or "unknown").splitlines()[0]
+        raise UsageError(f"device {name!r} cannot be used: {reason}; expected 'auto', 'cpu' or 'cuda'") from None
+    return device
+
+
 def device_of(model: nn.Module) -> torch.device:
     """Return the device of the parameters of a model."""
     return next(model.parameters()).device
