@@ -30,7 +30,7 @@ SMALLER = {
         "restarts: 5": "restarts: 2",
     },
     "training.md": {"max_updates=20": "max_updates=3", "max_updates=40": "max_updates=6"},
-    "python.md": {"training.max_updates=200": "training.max_updates=2"},
+    "python.md": {"training.max_updates=200": "training.max_updates=2", "steps=11": "steps=1"},
     "extraction.md": {
         "max_updates: 1500": "max_updates: 2",
         "extract runs/either -o extracted": "extract runs/either -o extracted --strings 10 --max-length 6",
