@@ -56,6 +56,9 @@ class DecayAttention(nn.Module):
         weights = self.weights(x.shape[1]).expand(len(x), -1, -1)
         return Explanation("decay", without_padding(weights, lengths)[:, None])
 
+    def xavier_matrices(self):
+        return [self.projection.weight]
+
     def weights(self, time):
         rate = torch.sigmoid(self.logit)
         steps = torch.arange(time, device=rate.device)

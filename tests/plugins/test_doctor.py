@@ -11,7 +11,7 @@ DECAY = Path(__file__).with_name("decay.py")
 def test_the_doctor_finds_what_breaks_the_contract(tmp_path, structattn):
     done = structattn("doctor", DECAY, "--json")
     assert done.exit_code == 0, done.output
-    assert [each["problem"] for each in json.loads(done.output)] == [""] * 11
+    assert [each["problem"] for each in json.loads(done.output)] == [""] * 12
     broken = DECAY.read_text().replace("(1 - rate) * x_t", "x_t").replace('Explanation("decay"', 'Explanation("else"')
     (tmp_path / "broken.py").write_text(broken.replace('"decay"]', '"broken"]'))
     done = structattn("doctor", tmp_path / "broken.py", "--json")
@@ -20,7 +20,7 @@ def test_the_doctor_finds_what_breaks_the_contract(tmp_path, structattn):
     assert problems.keys() == {"steps", "steps in float32", "states", "names"}
     assert problems["steps"].startswith("an output of a step differs from that of the whole sequence: relative error ")
     assert problems["names"] == "explain returns the mechanism 'else'; expected 'broken'"
-    assert "4 of 11 checks fail" in done.stderr
+    assert "4 of 12 checks fail" in done.stderr
 
 
 def test_the_doctor_finds_a_first_state_that_is_the_input(tmp_path, structattn):
@@ -98,7 +98,7 @@ def test_the_doctor_checks_all_kinds_of_entries(plugin, structattn):
     assert done.exit_code == 0, done.output
     verdicts = json.loads(done.stdout)
     kinds = [(each["kind"], each["name"]) for each in verdicts]
-    expected = {"positions": 2, "cross-attention": 10, "formal language": 3, "transduction": 4, "task": 3}
+    expected = {"positions": 2, "cross-attention": 11, "formal language": 3, "transduction": 4, "task": 3}
     names = {
         "positions": "ramp",
         "cross-attention": "other",

@@ -123,7 +123,11 @@ class AttendingLayer(AttentionLayer, Protocol):
 
 @runtime_checkable
 class XavierInitialized(Protocol):
-    """A layer whose matrices are initialised by Xavier's rule, even where other parameters are not."""
+    """A layer whose matrices are initialised by Xavier's rule, even where other parameters are not.
+
+    Where it replaces self-attention, so are the feed-forward maps of its block. The stacks of this package have it, and
+    what is compared with them needs it.
+    """
 
     def xavier_matrices(self) -> list[Tensor]:
         """Return the weight matrices (outputs, inputs), as views of the parameters."""
@@ -132,10 +136,17 @@ class XavierInitialized(Protocol):
 
 @runtime_checkable
 class SelfInitialized(Protocol):
-    """A layer with parameters that no rule for linear maps, embeddings and norms fits."""
+    """A layer with parameters that no rule for linear maps, embeddings and norms fits.
+
+    A layer of a plugin needs it only for numbers in layers of torch.nn, which the rule of the model draws: parameters
+    of its own keep what the constructor gave them.
+    """
 
     def initialize_own(self) -> None:
-        """Draw these parameters from torch's global generator; the others stay."""
+        """Set these parameters, or draw them from torch's global generator; the others stay.
+
+        It is called after the rule of the model. The constructor calls it, too.
+        """
         ...
 
 

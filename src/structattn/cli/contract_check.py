@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from structattn.attention.contract import CHECKS, CROSS_CHECKS
 from structattn.attention.positions.contract import ADDED_CHECKS, SCORES_CHECKS
+from structattn.models.builders.contract import check_cross_initial_values, check_initial_values
 from structattn.models.builders.mechanisms import build_attention, build_cross_attention
 from structattn.settings.base import Settings
 from structattn.settings.embeddings import POSITIONS, Positions
@@ -97,6 +98,8 @@ def _layers(loaded: Sequence[Plugin]) -> Iterator[Verdict]:
             layer = partial(_layer, entry)
             checks = {**CHECKS, "names": _names_check(entry)}
             yield from _verdicts("mechanism", name, checks, lambda layer=layer: (layer(), *_examples(1)))
+            settings = partial(_layer_settings, entry)
+            yield from _verdicts("mechanism", name, {"initial values": check_initial_values}, lambda s=settings: [s()])
 
 
 def _names_check(entry: Mechanism) -> Callable[..., None]:
@@ -117,6 +120,8 @@ def _cross_layers(loaded: Sequence[Plugin]) -> Iterator[Verdict]:
         if entry.cross_attention is not None:
             layer = partial(_cross_layer, entry)
             yield from _verdicts("cross-attention", name, CROSS_CHECKS, lambda layer=layer: (layer(), *_examples(2)))
+            settings, checks = partial(_cross_settings, entry), {"initial values": check_cross_initial_values}
+            yield from _verdicts("cross-attention", name, checks, lambda s=settings: [s()])
 
 
 def _positions(loaded: Sequence[Plugin]) -> Iterator[Verdict]:
@@ -170,17 +175,26 @@ def _task(kind: TaskKind, folder: Path) -> tuple[Callable[[], Any], torch.nn.Mod
 
 
 def _layer(entry: Mechanism) -> Any:
-    """Return a layer with small numbers for the sizes of the short form, and no parameter that is zero."""
-    settings = _settings(entry.settings, "attention", entry.name, entry.sizes)
+    """Return a layer with no parameter that is zero."""
+    settings = _layer_settings(entry)
     return _randomized(lambda: build_attention(_MODEL, settings, causal=True))
 
 
+def _layer_settings(entry: Mechanism) -> Settings:
+    """Return settings with small numbers for the sizes of the short form."""
+    return _settings(entry.settings, "attention", entry.name, entry.sizes)
+
+
 def _cross_layer(entry: Mechanism) -> Any:
+    settings = _cross_settings(entry)
+    return _randomized(lambda: build_cross_attention(_MODEL, settings))
+
+
+def _cross_settings(entry: Mechanism) -> Settings:
     assert entry.cross_attention is not None
     fields = entry.cross_attention.settings.model_fields
     sizes = [size for size in entry.sizes if size in fields]
-    settings = _settings(entry.cross_attention.settings, "attention", entry.name, sizes)
-    return _randomized(lambda: build_cross_attention(_MODEL, settings))
+    return _settings(entry.cross_attention.settings, "attention", entry.name, sizes)
 
 
 def _settings(cls: type[Settings], field: str, name: str, sizes: Sequence[str] = ()) -> Settings:

@@ -14,6 +14,7 @@ from structattn.attention import AttentionLayer
 from structattn.interop.huggingface.cache import StackCacheLayer, stack_cache_layer
 from structattn.interop.huggingface.padding import Padding, padding_from_arguments, process_sequences
 from structattn.models.builders.mechanisms import build_stack
+from structattn.models.initialization import is_foreign
 from structattn.settings.huggingface import Stack, stack_layers
 from structattn.support.shapes import Float
 
@@ -51,8 +52,9 @@ class StackSublayer(nn.Module):
         return h + (y if self.gate is None else self.gate * y)
 
     def initialize(self) -> None:
-        """Set the gate and the stack's bottom vector to zero, unless they were loaded."""
-        for parameter in [self.gate, getattr(self.attention, "bottom", None)]:
+        """Set the gate and the bottom vector of a stack of this package to zero, unless they were loaded."""
+        attention: Any = self.attention
+        for parameter in [self.gate, None if is_foreign(attention) else getattr(attention, "bottom", None)]:
             if parameter is not None:
                 initialization.zeros_(parameter)
 

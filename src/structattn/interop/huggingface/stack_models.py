@@ -13,6 +13,7 @@ from transformers.utils import output_capturing
 from structattn.interop.huggingface.configuration import stacked_config
 from structattn.interop.huggingface.remote_code import SavedWithCode, auto_map_of, named_as_exported, register_classes
 from structattn.interop.huggingface.stack_blocks import StackSublayer, insert_stacks
+from structattn.models.initialization import initialize_foreign
 from structattn.settings.huggingface import StackLike, stack_from
 
 _AUTO_MODELS: Final = (
@@ -121,8 +122,9 @@ def add_stack_attention(
     Stacks are added after blocks, h <- h + S(h); they replace nothing: the blocks keep their attention, its weights and
     its keys and values in the cache, from which transformers takes the number of positions.
 
-    Parameters of the stacks are initialised by the model's own rule. With ``gate=True`` the new model's outputs equal
-    those of ``model`` exactly until it is trained.
+    Parameters of the stacks are initialised by the model's own rule, those of a plugin as in the models of this
+    package: what its module owns itself stays, and ``initialize_own`` is called last. With ``gate=True`` the new
+    model's outputs equal those of ``model`` exactly until it is trained.
 
     Args:
         model: of any class with one list of blocks, such as Llama, GPT-NeoX or BERT, without stacks; not modified.
@@ -154,4 +156,5 @@ def add_stack_attention(
     for sublayer in sublayers:
         sublayer.apply(stacked.base_model._init_weights)
         sublayer.initialize()
+        initialize_foreign(sublayer)
     return stacked
