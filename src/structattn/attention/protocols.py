@@ -80,8 +80,9 @@ class AttentionState(Protocol):
 class AttentionLayer(Protocol):
     """A causal self-attention layer: position t attends to positions 1 to t.
 
-    Padding is at the end. Positions at or past a sequence's length have no influence, whatever they hold, and their
-    outputs are zeros.
+    Padding is at the end. Positions at or past a sequence's length have no influence, whatever they hold, NaN included;
+    their outputs and gradients are zeros. An empty batch (B = 0) and sequences without positions (T = 0 or length 0)
+    give outputs of the shape of x, with finite gradients.
     """
 
     def __call__(
@@ -102,7 +103,11 @@ class AttentionLayer(Protocol):
         ...
 
     def explain(self, x: Float[Tensor, "batch time d_model"], lengths: Lengths = None) -> Explanation:
-        """Return the attention weights for ``x``, without gradients."""
+        """Return the attention weights for ``x``, without gradients.
+
+        Weights and details are zeros at padding. The record has the name of the ``Mechanism``, and its ``details`` have
+        "actions", (B, T, A) or of several stacks (B, T, H, A), if and only if the ``Mechanism`` names A ``actions``.
+        """
         ...
 
 

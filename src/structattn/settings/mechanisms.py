@@ -43,14 +43,16 @@ class Mechanism:
         settings: the settings class; its field ``attention`` is a literal, the name.
         layer: d_model, settings -> layer, where nothing else of the model matters.
         self_attention: settings of the model, settings, whether it is causal -> layer; for those that need more of the
-            model, such as the number of heads.
+            model. Its settings are a ``TransformerSettings``: ``d_model``, ``num_heads``, ``bias``, ``dropout``,
+            ``attention_dropout`` (None: ``dropout``), ``positions``, ``norm`` and so on.
         added_stack: whether ``layer`` can be added after the feed-forward sublayer, and to pretrained models.
-        cross_attention: settings of the model, settings -> layer; None if not available.
+        cross_attention: settings of the model, as above, settings -> layer; None if not available.
         recurrent_stack: settings -> ``RecurrentStack``; None if not available.
         sizes: the fields set by the numbers of the short form, in this order; also shown in descriptions.
         optional_size: the field set by one more number of the short form.
         label: the name in descriptions of models; empty: the name in the settings.
-        actions: the names of the actions in the records of ``explain``; empty for mechanisms without actions.
+        actions: the names of the actions in the records of ``explain``, whose ``details["actions"]`` have as many in
+            their last axis; empty for mechanisms without actions.
         caption: the caption of figures of these records.
     """
 
