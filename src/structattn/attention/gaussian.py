@@ -137,11 +137,17 @@ class CrossGaussianAttention(nn.Module):
     The weights of head h are a Gaussian around position floor(ratio * i + offset_h) of the memory. The paper's offsets
     are -1, 0 and 1, those of its code -1 and 1.
 
-    Arguments are those of ``GaussianAttention``, of which the memory has the same width, and:
-
     Args:
+        d_model: d, of the sequence and of the memory.
+        offsets: one for each hard-coded head, at least one.
+        num_learned_heads: number of scaled dot-product heads; the number of all heads, H, must divide d.
         ratio: the paper's gamma, the average memory length over the average sequence length of the training data.
         floor: round the centres down, as the paper does; its code does not.
+        kernel: which positions have weights: "full", "window" or "index"; see ``gaussian_attention``.
+        window: number of positions for the kernel "window"; odd.
+        sigma: the standard deviation of the Gaussians.
+        dropout: rate at which weights of learned heads are dropped in training.
+        device, dtype: of the parameters; None: torch's defaults.
     """
 
     def __init__(

@@ -142,7 +142,14 @@ class HardAttention(SelfHeads[Tensor]):
 class CrossHardAttention(CrossHeads[Tensor]):
     """``HardAttention`` to a memory, with 4 d (d + 1) parameters, or 4 d^2 without biases.
 
-    Arguments are those of ``HardAttention``, of which the memory has the same width.
+    Args:
+        d_model: d, of the sequence and of the memory.
+        num_heads: H, which must divide d.
+        temperature: of the samples; near 0 they become one-hot.
+        straight_through: use one-hot samples in training, too, with the gradient of the relaxed weights.
+        bias: whether the four projections have biases.
+        noise: whether samples have Gumbel noise; False: training is deterministic.
+        device, dtype: of the parameters; None: torch's defaults.
     """
 
     def __init__(

@@ -67,7 +67,12 @@ class SoftmaxAttention(_WithDropout, SelfHeads[Tensor]):
 class CrossSoftmaxAttention(_WithDropout, CrossHeads[Tensor]):
     """``SoftmaxAttention`` to a memory, with 4 d (d + 1) parameters, or 4 d^2 without biases.
 
-    Arguments are those of ``SoftmaxAttention``, of which the memory has the same width.
+    Args:
+        d_model: d, of the sequence and of the memory.
+        num_heads: H, which must divide d.
+        dropout: rate at which weights are dropped in training.
+        bias: whether the four projections have biases.
+        device, dtype: of the parameters; None: torch's defaults.
     """
 
     def __init__(

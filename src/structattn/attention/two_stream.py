@@ -71,11 +71,18 @@ class TwoStreamAttention(SelfHeads[Streams]):
 
 
 class CrossTwoStreamAttention(CrossHeads[Streams]):
-    """``TwoStreamAttention`` to a memory of two streams, with 6 d (d + 1) parameters.
+    """``TwoStreamAttention`` to a memory of two streams, with 6 d (d + 1) parameters, or 6 d^2 without biases.
 
     Queries are projections of the sequence's g (its h is not used), K and V of the memory's g, V' of the memory's h.
 
-    Arguments are those of ``TwoStreamAttention``, of which the memory has the same width.
+    Args:
+        d_model: d, of either stream of the sequence and of the memory.
+        num_heads: H, which must divide d.
+        temperature: of the samples; near 0 they become one-hot.
+        straight_through: use one-hot samples in training, too, with the gradient of the relaxed weights.
+        bias: whether the projections have biases.
+        noise: whether samples have Gumbel noise; False: training is deterministic.
+        device, dtype: of the parameters; None: torch's defaults.
     """
 
     def __init__(
