@@ -29,7 +29,7 @@ LAYERS = {
     "superposition, two stacks": lambda: SuperpositionStackAttention(D, 4, num_heads=2),
     "nondeterministic": lambda: NondeterministicStackAttention(D, 2, 3, 2),
     "stack pointer": lambda: StackPointerAttention(D),
-    "stack pointer, learned bottom": lambda: StackPointerAttention(D, "learned"),
+    "stack pointer, learned bottom": lambda: StackPointerAttention(D, bottom="learned"),
 }
 SAMPLED = HardAttention  # in training
 each_layer = pytest.mark.parametrize("make", LAYERS.values(), ids=LAYERS.keys())

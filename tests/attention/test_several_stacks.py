@@ -22,7 +22,7 @@ def superposition(**options):
 
 def pointer(bottom, **options):
     torch.manual_seed(1)
-    layer = StackPointerAttention(D, bottom, **options)
+    layer = StackPointerAttention(D, bottom=bottom, **options)
     if layer.bottom is not None:
         torch.nn.init.normal_(layer.bottom)
     return layer
@@ -42,7 +42,7 @@ def singles_of_pointer(layer):
     """Layers of which each computes one part of the layer's output."""
     for head in range(H):
         single, rows = (
-            StackPointerAttention(D, "first_token" if layer.bottom is None else "learned"),
+            StackPointerAttention(D, bottom="first_token" if layer.bottom is None else "learned"),
             slice(3 * head, 3 * head + 3),
         )
         state = {"projection.weight": layer.projection.weight[rows], "projection.bias": layer.projection.bias[rows]}

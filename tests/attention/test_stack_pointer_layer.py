@@ -62,7 +62,7 @@ def test_a_column_before_the_input_is_the_first_token_of_the_longer_input():
 
 @pytest.mark.parametrize("bottom", ["first_token", "learned"])
 def test_it_explains_its_readings(bottom):
-    layer, x = StackPointerAttention(4, bottom), torch.randn(2, 6, 4)
+    layer, x = StackPointerAttention(4, bottom=bottom), torch.randn(2, 6, 4)
     values = x
     if bottom == "learned":
         torch.nn.init.normal_(layer.bottom)

@@ -94,7 +94,7 @@ def test_an_empty_stack_reads_the_null_cell():
 
 @torch.no_grad()
 def test_an_empty_stack_reads_the_null_cell_however_low_its_score_is():
-    layer = StackTransAttention(4, 2, 1, 3, read="before").eval()
+    layer = StackTransAttention(4, 2, 1, depth=3, read="before").eval()
     layer.null.fill_(10.0)
     layer.score.fill_(-10.0)  # its exponential beside that of an empty cell's score, 0, is 0
     torch.testing.assert_close(layer(torch.ones(1, 1, 4))[0, 0], layer.output(layer.null))

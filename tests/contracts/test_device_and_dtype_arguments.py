@@ -18,7 +18,7 @@ LAYERS = {
     attention.HardAttention: lambda **k: attention.HardAttention(D, H, **k),
     attention.NondeterministicStackAttention: lambda **k: attention.NondeterministicStackAttention(D, 2, 3, 4, **k),
     attention.SoftmaxAttention: lambda **k: attention.SoftmaxAttention(D, H, **k),
-    attention.StackPointerAttention: lambda **k: attention.StackPointerAttention(D, "learned", **k),
+    attention.StackPointerAttention: lambda **k: attention.StackPointerAttention(D, bottom="learned", **k),
     attention.StackTransAttention: lambda **k: attention.StackTransAttention(D, 8, **k),
     attention.SuperpositionStackAttention: lambda **k: attention.SuperpositionStackAttention(D, 4, **k),
     attention.TwoStreamAttention: lambda **k: attention.TwoStreamAttention(D, H, **k),

@@ -81,7 +81,7 @@ LAYERS = {
     "superposition, two stacks": lambda: SuperpositionStackAttention(WIDTH, stack_embedding_size=4, num_heads=2),
     "stack pointer, learned bottom": lambda: StackPointerAttention(WIDTH, bottom="learned"),
     "stack pointer, three stacks": lambda: StackPointerAttention(WIDTH, num_heads=3),
-    "stack pointer, learned bottom, two stacks": lambda: StackPointerAttention(WIDTH, "learned", num_heads=2),
+    "stack pointer, learned bottom, two stacks": lambda: StackPointerAttention(WIDTH, bottom="learned", num_heads=2),
     "stack_trans, paper": lambda: StackTransAttention(WIDTH, 4, 2, depth=3, form="paper"),
     "stack_trans, read before": lambda: StackTransAttention(WIDTH, 3, 1, depth=2, read="before"),
     "nondeterministic, window": lambda: NondeterministicStackAttention(WIDTH, 2, 2, 3, window=3),

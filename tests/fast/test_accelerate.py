@@ -25,7 +25,7 @@ TOKENS, LENGTHS = torch.arange(12).view(2, 6) % 5 + 3, torch.tensor([6, 4])
 
 
 def block(stack=False, **keywords):
-    attention = NondeterministicStackAttention(D, 2, 2, 3) if stack else SoftmaxAttention(D, 4, 0.1, **keywords)
+    attention = NondeterministicStackAttention(D, 2, 2, 3) if stack else SoftmaxAttention(D, 4, dropout=0.1, **keywords)
     return Block(D, attention, feedforward=FeedForward(D, 24, 0.2), dropout=0.1)
 
 
@@ -37,7 +37,9 @@ def language_model(stack=False):
 
 def translator():
     torch.manual_seed(3)
-    decoder = Block(D, SoftmaxAttention(D, 4), CrossSoftmaxAttention(D, 4, 0.1), FeedForward(D, 24, 0.2), dropout=0.1)
+    decoder = Block(
+        D, SoftmaxAttention(D, 4), CrossSoftmaxAttention(D, 4, dropout=0.1), FeedForward(D, 24, 0.2), dropout=0.1
+    )
     embedding = Embedding(VOCABULARY, D, full_table=True)
     return EncoderDecoder(embedding, Layers([block(causal=False)]), Layers([decoder], torch.nn.LayerNorm(D)))
 

@@ -14,7 +14,7 @@ D = 12
 
 
 def attention(rate=0.0, **keywords):
-    return Layers([Block(D, SoftmaxAttention(D, 3, rate, **keywords), dropout=rate)])
+    return Layers([Block(D, SoftmaxAttention(D, 3, dropout=rate, **keywords), dropout=rate)])
 
 
 def feedforward(rate=0.0):

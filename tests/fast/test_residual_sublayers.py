@@ -81,7 +81,7 @@ def attention_pair(sizes, dtype, causal, rate, lengths=None, biases=True):
     def fast():
         return residual_sublayers(x, [AttentionSublayer(weights, heads, causal, rate, rate, EPSILON)], lengths)
 
-    residual = residual_of(SoftmaxAttention(d, heads, rate, causal), weights, rate)
+    residual = residual_of(SoftmaxAttention(d, heads, dropout=rate, causal=causal), weights, rate)
     return fast, lambda: residual(x, lengths), (x, *weights), dtype
 
 
@@ -120,7 +120,8 @@ def stack_pair(sizes, dtype, rate, lengths=None, window=None, activation="sigmoi
         sublayer = StackSublayer(weights, states, symbols, *options)
         return residual_sublayers(x, [sublayer], lengths)
 
-    layer = NondeterministicStackAttention(d, states, symbols, m, activation, window, pop_offset)
+    options = {"pushed_activation": activation, "window": window, "pop_offset": pop_offset}
+    layer = NondeterministicStackAttention(d, states, symbols, m, **options)
     residual = residual_of(layer, weights, rate, bottom=weights.bottom)
     return fast, lambda: residual(x, lengths), (x, *weights), dtype
 

@@ -37,7 +37,7 @@ class DropoutOfTorch(nn.Module):
 
 
 def layers(feedforward):
-    return Layers([Block(D, SoftmaxAttention(D, 4, 0.1), feedforward=feedforward, dropout=0.1)])
+    return Layers([Block(D, SoftmaxAttention(D, 4, dropout=0.1), feedforward=feedforward, dropout=0.1)])
 
 
 def test_the_generator_is_left_to_other_threads(monkeypatch, caplog, other):

@@ -65,12 +65,12 @@ class DeltaProductAttention(nn.Module):
         d_model: int,
         num_heads: int,
         num_householder: int = 2,
+        *,
         key_size: int | None = None,
         value_size: int | None = None,
         gate: bool = True,
         negative_eigenvalues: bool = True,
         convolution_size: int = 4,
-        *,
         device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:

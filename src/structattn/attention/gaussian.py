@@ -55,6 +55,7 @@ class GaussianAttention(nn.Module):
         self,
         d_model: int,
         offsets: Sequence[float],
+        *,
         num_learned_heads: int = 0,
         kernel: Kernel = "full",
         window: int = 3,
@@ -62,7 +63,6 @@ class GaussianAttention(nn.Module):
         causal: bool = True,
         dropout: float = 0.0,
         positions: ScorePositions | None = None,
-        *,
         device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -154,6 +154,7 @@ class CrossGaussianAttention(nn.Module):
         self,
         d_model: int,
         offsets: Sequence[float],
+        *,
         num_learned_heads: int = 0,
         ratio: float = 1.0,
         floor: bool = True,
@@ -161,7 +162,6 @@ class CrossGaussianAttention(nn.Module):
         window: int = 3,
         sigma: float = 1.0,
         dropout: float = 0.0,
-        *,
         device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:

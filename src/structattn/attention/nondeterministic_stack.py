@@ -55,10 +55,10 @@ class NondeterministicStackAttention(nn.Module):
         num_states: int,
         stack_alphabet_size: int,
         stack_embedding_size: int,
+        *,
         pushed_activation: Literal["sigmoid", "exp"] = "sigmoid",
         window: int | None = None,
         pop_offset: float = 0.0,
-        *,
         device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:

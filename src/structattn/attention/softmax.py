@@ -47,11 +47,11 @@ class SoftmaxAttention(_WithDropout, SelfHeads[Tensor]):
         self,
         d_model: int,
         num_heads: int,
+        *,
         dropout: float = 0.0,
         causal: bool = True,
         bias: bool = True,
         positions: ScorePositions | None = None,
-        *,
         device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -79,9 +79,9 @@ class CrossSoftmaxAttention(_WithDropout, CrossHeads[Tensor]):
         self,
         d_model: int,
         num_heads: int,
+        *,
         dropout: float = 0.0,
         bias: bool = True,
-        *,
         device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:

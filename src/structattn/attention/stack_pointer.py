@@ -49,9 +49,9 @@ class StackPointerAttention(nn.Module):
     def __init__(
         self,
         d_model: int,
+        *,
         bottom: Literal["first_token", "learned"] = "first_token",
         num_heads: int = 1,
-        *,
         device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:

@@ -68,10 +68,10 @@ class StackTransAttention(nn.Module):
         d_model: int,
         stack_embedding_size: int = 64,
         num_heads: int = 4,
+        *,
         depth: int = 24,
         form: Form = "released",
         read: Literal["after", "before"] = "after",
-        *,
         device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:

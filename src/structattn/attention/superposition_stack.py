@@ -43,9 +43,9 @@ class SuperpositionStackAttention(nn.Module):
         self,
         d_model: int,
         stack_embedding_size: int,
+        *,
         pushed_activation: Literal["sigmoid", "none"] = "sigmoid",
         num_heads: int = 1,
-        *,
         device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:

@@ -37,6 +37,7 @@ class TwoStreamAttention(SelfHeads[Streams]):
         self,
         d_model: int,
         num_heads: int,
+        *,
         temperature: float = 1.0,
         straight_through: bool = False,
         causal: bool = True,
@@ -44,7 +45,6 @@ class TwoStreamAttention(SelfHeads[Streams]):
         positions: ScorePositions | None = None,
         output_projection: bool = True,
         noise: bool = True,
-        *,
         device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -89,11 +89,11 @@ class CrossTwoStreamAttention(CrossHeads[Streams]):
         self,
         d_model: int,
         num_heads: int,
+        *,
         temperature: float = 1.0,
         straight_through: bool = False,
         bias: bool = True,
         noise: bool = True,
-        *,
         device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:

@@ -1,7 +1,7 @@
 """Builders of attention mechanisms, stacks and positions; the entries of ``structattn.settings`` name them."""
 
 from itertools import cycle, islice
-from typing import cast
+from typing import Any, cast
 
 from torch import nn
 
@@ -14,7 +14,7 @@ from structattn.attention.positions import (
     ScorePositions,
     SinusoidalPositions,
 )
-from structattn.settings.attention import CrossGaussian, DeltaProduct, Gaussian, Hard, Softmax
+from structattn.settings.attention import CrossGaussian, DeltaProduct, Gaussian, GumbelSoftmax, Hard, Softmax
 from structattn.settings.base import Settings
 from structattn.settings.embeddings import POSITIONS, Alibi, Learned, Positions, Relative, Rotary, Sinusoidal
 from structattn.settings.mechanisms import mechanism_of
@@ -70,27 +70,32 @@ def dropout_rate(settings: TransformerSettings, rate: float | None) -> float:
 
 def superposition(d_model: int, stack: Superposition) -> attention.AttentionLayer:
     """Return superposition stack attention."""
-    options = stack.pushed_activation, stack.num_heads
-    return attention.SuperpositionStackAttention(d_model, stack.stack_embedding_size, *options)
+    return attention.SuperpositionStackAttention(
+        d_model, stack.stack_embedding_size, pushed_activation=stack.pushed_activation, num_heads=stack.num_heads
+    )
 
 
 def nondeterministic(d_model: int, stack: Nondeterministic) -> attention.AttentionLayer:
     """Return nondeterministic stack attention."""
     sizes = stack.num_states, stack.stack_alphabet_size, stack.stack_embedding_size
     return attention.NondeterministicStackAttention(
-        d_model, *sizes, stack.pushed_activation, stack.window, stack.pop_offset
+        d_model,
+        *sizes,
+        pushed_activation=stack.pushed_activation,
+        window=stack.window,
+        pop_offset=stack.pop_offset,
     )
 
 
 def stack_pointer(d_model: int, stack: StackPointer) -> attention.AttentionLayer:
     """Return stack pointer attention."""
-    return attention.StackPointerAttention(d_model, stack.bottom, stack.num_heads)
+    return attention.StackPointerAttention(d_model, bottom=stack.bottom, num_heads=stack.num_heads)
 
 
 def stack_trans(d_model: int, stack: StackTrans) -> attention.AttentionLayer:
     """Return the stacks of StackTrans."""
-    sizes = stack.stack_embedding_size, stack.num_heads, stack.depth
-    return attention.StackTransAttention(d_model, *sizes, stack.form, stack.read)
+    sizes = stack.stack_embedding_size, stack.num_heads
+    return attention.StackTransAttention(d_model, *sizes, depth=stack.depth, form=stack.form, read=stack.read)
 
 
 def softmax(settings: TransformerSettings, softmax: Softmax, causal: bool) -> attention.AttentionLayer:
@@ -98,15 +103,24 @@ def softmax(settings: TransformerSettings, softmax: Softmax, causal: bool) -> at
     d_model, num_heads = settings.d_model, softmax.num_heads or settings.num_heads
     rate = dropout_rate(settings, settings.attention_dropout)
     positions = score_positions(settings, num_heads, d_model // num_heads)
-    return attention.SoftmaxAttention(d_model, num_heads, rate, causal, settings.bias, positions)
+    return attention.SoftmaxAttention(
+        d_model, num_heads, dropout=rate, causal=causal, bias=settings.bias, positions=positions
+    )
 
 
 def hard(settings: TransformerSettings, hard: Hard, causal: bool) -> attention.AttentionLayer:
     """Return hard attention."""
     d_model, num_heads = settings.d_model, hard.num_heads or settings.num_heads
     positions = score_positions(settings, num_heads, d_model // num_heads)
-    sampling = hard.temperature, hard.straight_through
-    return attention.HardAttention(d_model, num_heads, *sampling, causal, settings.bias, positions, hard.noise)
+    return attention.HardAttention(
+        d_model, num_heads, causal=causal, bias=settings.bias, positions=positions, **sampling_options(hard)
+    )
+
+
+def sampling_options(settings: GumbelSoftmax) -> dict[str, Any]:
+    """Return the arguments of layers with hard attention that say how it is sampled."""
+    names = "temperature", "straight_through", "noise"
+    return {name: getattr(settings, name) for name in names}
 
 
 def gaussian(settings: TransformerSettings, gaussian: Gaussian, causal: bool) -> attention.AttentionLayer:
@@ -116,9 +130,9 @@ def gaussian(settings: TransformerSettings, gaussian: Gaussian, causal: bool) ->
     return attention.GaussianAttention(
         d_model,
         _offsets(gaussian, num_heads, (-1.0, 0.0) if causal else (-1.0, 1.0)),
-        learned,
-        gaussian.kernel,
-        gaussian.window,
+        num_learned_heads=learned,
+        kernel=gaussian.kernel,
+        window=gaussian.window,
         sigma=gaussian.sigma,
         causal=causal,
         dropout=dropout_rate(settings, settings.attention_dropout),
@@ -132,11 +146,11 @@ def delta_product(settings: TransformerSettings, delta: DeltaProduct, causal: bo
         settings.d_model,
         delta.num_heads or settings.num_heads,
         delta.num_householder,
-        delta.key_size,
-        delta.value_size,
-        delta.gate,
-        delta.negative_eigenvalues,
-        delta.convolution_size,
+        key_size=delta.key_size,
+        value_size=delta.value_size,
+        gate=delta.gate,
+        negative_eigenvalues=delta.negative_eigenvalues,
+        convolution_size=delta.convolution_size,
     )
 
 
@@ -144,15 +158,14 @@ def cross_softmax(settings: TransformerSettings, softmax: Softmax) -> attention.
     """Return softmax attention to another sequence."""
     rate = dropout_rate(settings, settings.attention_dropout)
     return attention.CrossSoftmaxAttention(
-        settings.d_model, softmax.num_heads or settings.num_heads, rate, settings.bias
+        settings.d_model, softmax.num_heads or settings.num_heads, dropout=rate, bias=settings.bias
     )
 
 
 def cross_hard(settings: TransformerSettings, hard: Hard) -> attention.CrossAttentionLayer:
     """Return hard attention to another sequence."""
     num_heads = hard.num_heads or settings.num_heads
-    sampling = hard.temperature, hard.straight_through
-    return attention.CrossHardAttention(settings.d_model, num_heads, *sampling, settings.bias, hard.noise)
+    return attention.CrossHardAttention(settings.d_model, num_heads, bias=settings.bias, **sampling_options(hard))
 
 
 def cross_gaussian(settings: TransformerSettings, gaussian: CrossGaussian) -> attention.CrossAttentionLayer:
@@ -160,11 +173,11 @@ def cross_gaussian(settings: TransformerSettings, gaussian: CrossGaussian) -> at
     return attention.CrossGaussianAttention(
         settings.d_model,
         _offsets(gaussian, gaussian.num_heads or settings.num_heads, (-1.0, 0.0, 1.0)),
-        gaussian.num_learned_heads,
-        1.0 if gaussian.length_ratio is None else gaussian.length_ratio,  # tasks/model.py sets the ratio of the data
-        gaussian.floor,
-        gaussian.kernel,
-        gaussian.window,
+        num_learned_heads=gaussian.num_learned_heads,
+        ratio=1.0 if gaussian.length_ratio is None else gaussian.length_ratio,  # tasks/model.py sets that of the data
+        floor=gaussian.floor,
+        kernel=gaussian.kernel,
+        window=gaussian.window,
         sigma=gaussian.sigma,
         dropout=dropout_rate(settings, settings.attention_dropout),
     )

@@ -28,7 +28,7 @@ from structattn.models.builders.layers import (
     build_spelling,
     build_word_embedding,
 )
-from structattn.models.builders.mechanisms import dropout_rate, score_positions
+from structattn.models.builders.mechanisms import dropout_rate, sampling_options, score_positions
 from structattn.models.two_stream import layer_norm
 from structattn.settings.attention import Softmax
 from structattn.settings.models import OwnModelSettings
@@ -92,11 +92,10 @@ def _blocks(settings: TwoStreamBase, causal: bool, cross: bool = False) -> Seque
 
 def _block(settings: TwoStreamBase, causal: bool, cross: bool) -> Block:
     d_model, num_heads = settings.d_model, settings.num_heads
-    sampling = (settings.temperature, settings.straight_through)
     return Block(
         d_model,
         _attention(settings, causal),
-        attention.CrossTwoStreamAttention(d_model, num_heads, *sampling, settings.bias, settings.noise)
+        attention.CrossTwoStreamAttention(d_model, num_heads, bias=settings.bias, **sampling_options(settings))
         if cross
         else None,
         _feedforward(settings),
@@ -115,10 +114,15 @@ def _simplified_block(settings: TwoStreamSettings) -> Block:
 
 def _attention(settings: TwoStreamBase, causal: bool, output_projection: bool = True) -> attention.TwoStreamAttention:
     d_model, num_heads = settings.d_model, settings.num_heads
-    sampling = (settings.temperature, settings.straight_through)
     positions = score_positions(settings, num_heads, d_model // num_heads)
     return attention.TwoStreamAttention(
-        d_model, num_heads, *sampling, causal, settings.bias, positions, output_projection, settings.noise
+        d_model,
+        num_heads,
+        causal=causal,
+        bias=settings.bias,
+        positions=positions,
+        output_projection=output_projection,
+        **sampling_options(settings),
     )
 
 
