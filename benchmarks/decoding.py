@@ -10,7 +10,8 @@ are given: <eos> is forbidden before them and forced at them, so that all method
 - full prefix: the same search on the same batches, but each step runs the decoder on the whole prefixes.
 - full prefix, batch size 1: the same, one sentence at a time.
 
-All methods encode a source once. The last two are slow: they are measured once, for the first system only.
+All methods encode a source once, and run the decoder module by module; ``decoding_peers.py`` measures its accelerated
+form. The last two are slow: they are measured once, for the first system only.
 """
 
 import argparse

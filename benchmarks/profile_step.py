@@ -4,7 +4,8 @@
 
 The models are Tf and Tf+Nd of DuSell & Chiang (2024, section 6) on ten strings of 60 symbols. The same parts are also
 measured on one string of two symbols, where there is next to no arithmetic: that is the time of calls in Python and
-torch. Each step is timed part by part, and the steps take turns; medians.
+torch. The layers are computed by kernels, as in ``structattn train``. Each step is timed part by part, and the steps
+take turns; medians.
 """
 
 import argparse
@@ -50,11 +51,23 @@ class Stopwatch:
         return {part: round(1e3 * statistics.median(values), 3) for part, values in self.seconds.items()}
 
 
+def layers_by_kernels(network: Any) -> Any:
+    """Return the layers of the accelerated form of a model.
+
+    Raises:
+        RuntimeError: no kernel computes them, so that their profile would not be that of training.
+    """
+    if not getattr(network.layers, "kernels", None):
+        raise RuntimeError("the layers have no kernels; expected those that structattn train runs")
+    return network.layers
+
+
 def profiled_step(model: str, length: int, strings: int, folder: Path) -> tuple[Callable[[], None], Stopwatch]:
     """Return a function that takes a training step part by part, and its stopwatch."""
     plan = make_plan(RunFolder(folder / f"{model}-{length}"), settings_of_model(model, length, folder))
     learner, task, watch = initial_learner(plan), plan.task, Stopwatch()
-    network: Any = learner.model
+    network: Any = learner.accelerated
+    layers = layers_by_kernels(network)
     (optimizer,) = learner.optimizers
 
     def backward(part: str, output: Tensor, inputs: list[Tensor], cotangent: Tensor | None = None) -> Tensor:
@@ -67,10 +80,10 @@ def profiled_step(model: str, length: int, strings: int, folder: Path) -> tuple[
     def step() -> None:
         tokens, lengths, classes = watch("batch", lambda: model_inputs(network, task.batch(np.arange(strings))))
         embedded = watch("embedding, forward", lambda: network.embedding(tokens))
-        x = watch("layers, forward", lambda: network.layers(embedded, lengths))
+        x = watch("layers, forward", lambda: layers(embedded, lengths))
         loss = watch("output and loss, forward", lambda: cross_entropy_sum(network.output(x), classes) / strings)
         cotangent = backward("output and loss", loss, [x, *network.output.parameters()])
-        cotangent = backward("layers", x, [embedded, *network.layers.parameters()], cotangent)
+        cotangent = backward("layers", x, [embedded, *layers.parameters()], cotangent)
         backward("embedding", embedded, list(network.embedding.parameters()), cotangent)
         gradients = [parameter.grad for parameter in learner.parameters]
         watch("clipping", lambda: clip_grads_with_norm_(learner.parameters, 5.0, get_total_norm(gradients)))

@@ -27,9 +27,8 @@ import torch
 import transformers
 from plain_eager import plain_step
 from rich.console import Console
-from rich.progress import track
 from rich.table import Table
-from training_steps import MODELS, step_of_model
+from training_steps import MODELS, interleaved, step_of_model
 from transformers import MarianConfig, MarianMTModel
 
 from structattn.support.devices import processor_name
@@ -56,17 +55,6 @@ class Ratio:
         """Summarize the ratios of all rounds."""
         low, median, high = np.quantile(rounds, (0.25, 0.5, 0.75)).tolist()
         return cls(group, what, relative_to, median, (low, high), target)
-
-
-def interleaved(works: dict[str, Work], rounds: int, what: str) -> dict[str, np.ndarray]:
-    """Return the processor time of each work in each round, after a round that is not counted."""
-    seconds: dict[str, list[float]] = {name: [] for name in works}
-    for _ in track(range(rounds + 1), what):
-        for name, work in works.items():
-            start = time.process_time()
-            work()
-            seconds[name].append(time.process_time() - start)
-    return {name: np.array(values[1:]) for name, values in seconds.items()}
 
 
 def marian(size: dict[str, Any]) -> decoding_peers.Run:

@@ -1,10 +1,12 @@
 """Whole training steps at the paper's sizes, on one batch of ten strings of one length."""
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from rich.progress import track
 
 from structattn.runs.folder import RunFolder
 from structattn.settings.run import RunSettings, resolve_settings
@@ -81,3 +83,14 @@ def _step(folder: Path, settings: RunSettings, examples: np.ndarray, accelerated
         learner = replace(learner, accelerated=learner.model)
     update = Update(1, [plan.task.batch(examples)], 0.001, settings.training.max_grad_norm)
     return lambda: training_step(learner, plan.task, update)
+
+
+def interleaved(works: dict[str, Callable[[], object]], rounds: int, what: str) -> dict[str, np.ndarray]:
+    """Return the processor time of each work in each round, after a round that is not counted."""
+    seconds: dict[str, list[float]] = {name: [] for name in works}
+    for _ in track(range(rounds + 1), what):
+        for name, work in works.items():
+            start = time.process_time()
+            work()
+            seconds[name].append(time.process_time() - start)
+    return {name: np.array(values[1:]) for name, values in seconds.items()}

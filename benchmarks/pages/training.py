@@ -70,10 +70,10 @@ def alternatives(found: dict[str, Any], profiled: dict[str, Any]) -> str:
     ) / 60  # the mean of the longest of uniform lengths, of the mean length
     gains = [step / ((step - calls) * positions + calls / restarts) for positions in (1, longest)]
     return f"""`{found["command"]}`:
-processor time of other ways to take these steps, relative to the training loop's; more than 1 is slower. Together:
-{restarts} restarts by `torch.vmap` over their parameters, under favourable conditions (the same dropout masks and
-learning rate, batches of one length). Compiled: by `torch.compile`, which takes up to {slowest:.0f} s at first and
-drops other elements.
+processor time of other ways to take these steps, relative to the training loop's, which runs kernels; more than 1 is
+slower. Together: {restarts} restarts of the modules by `torch.vmap` over their parameters, under favourable conditions
+(the same dropout masks and learning rate, batches of one length). Compiled: the modules by `torch.compile`, which takes
+up to {slowest:.0f} s at first and drops other elements.
 
 {table(("model", "together", "compiled"), rows)}
 Sweeps therefore train each restart alone. Kernels for a batch of parameters would save nothing but calls: by the

@@ -96,10 +96,11 @@ def section() -> str:
 {translations["sentences"]:,} sentences, a beam of {
         translations["beam"]
     }, one thread; the systems of You et al. (2020) at their sizes, with random weights and given
-target lengths. Medians of {
+target lengths, module by module. Medians of {
         translations["repeats"]
-    } runs after a warm-up run. The paper reports hc-sa 6 % and sh-x 30 % faster than base, in a
-different configuration: trained models of the large sizes, a GPU, batches of 256 sentences and a search for the end.
+    } runs after a warm-up run. The paper reports hc-sa 6 % and
+sh-x 30 % faster than base, in a different configuration: trained models of the large sizes, a GPU, batches of 256
+sentences and a search for the end.
 
 {translation_speed(translations)}
 `OMP_NUM_THREADS=1 python benchmarks/decoding_peers.py --turns {peers["turns"]} --memory --output
