@@ -56,9 +56,9 @@ Settings and all numbers: {json}; by trial: {trials}.
 - **Accuracy** is that on members and well-shaped negatives; ± is half the 95 % interval of the mean over seeds
   (Student's t). With one seed, brackets hold Wilson's interval over test strings, which says nothing of other seeds.
 - **Nats above the bound** are those of members, per symbol, of the checkpoint with the best recognition. Within, the
-  bound is the entropy of the distribution that members are drawn from; beyond, it knows the length, which no model
-  can. As no test string occurs in training, a model that has seen all others stays above it where short strings are
-  few.
+  bound is the cross-entropy of the distribution that members are drawn from; beyond, it knows the length, which no
+  model can. As no test string occurs in training, a model that has seen all others stays above it where short strings
+  are few.
 - **Solve**: at least {solved:.0%} accuracy, with Wilson's interval of the share.
 - **Rules** know no more than the length, which symbols stand side by side, the shape, or *counts*: the linear
   equations, exact or modulo a number, between the numbers of symbols at odd and at even positions.

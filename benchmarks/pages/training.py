@@ -203,8 +203,8 @@ transduction at {min(sampling["pairs/s"].values()):,.0f} pairs/s; a training ste
 {preparation()}## The demo with ten seeds
 
 `python benchmarks/demo_seeds.py`: `structattn demo` with the seeds 1 to 10; cross-entropy above the lower bound, in
-nats per symbol, on validation strings and on test strings longer than those of training. Tf+Nd has found its stack
-where the former is below 0.03 ([how](finding_the_stack.md)).
+nats per symbol, on validation strings and on test strings longer than those of training, given their length. Tf+Nd has
+found its stack where the former is below 0.03 ([how](finding_the_stack.md)).
 
 {seeds(results_of("demo_seeds"))}
 {learning_rates(results_of("learning_rates"))}{wikitext_2(results_of("wikitext-2"))}"""

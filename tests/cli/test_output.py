@@ -46,6 +46,16 @@ def test_in_a_terminal_names_are_wrapped_and_numbers_whole(capsys, monkeypatch, 
             "cross-entropy in nats per token; accuracy given the right symbols before, "
             "greedy accuracy given the model's own",
         ),
+        (
+            {"lower_bound": 0.25, "lower_bound_num_lengths": 4},
+            "cross-entropy in nats per token, <eos> included; the bound includes log L nats per string for its length, "
+            "one of L",
+        ),
+        (
+            {"lower_bound": 0.25, "lower_bound_num_lengths": 1},
+            'cross-entropy in nats per token, <eos> included; the bound of "test" is given the length, which the '
+            "model predicts",
+        ),
     ],
 )
 def test_the_caption_says_what_the_scores_are_of(capsys, scores, caption):

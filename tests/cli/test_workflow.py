@@ -187,7 +187,8 @@ def test_demo_runs_twice_and_rejects_another_seed(tmp_path, monkeypatch):
     for _ in range(2):
         output = succeed("demo", "-o", folder, "--strings", 20).output
         assert "stack-transformer" in output
-        assert output.count("test, longer than 80") == 2
+        assert output.count("│ test, longer than 80 │") == 2
+        assert 'the bound of "test, longer than 80" is given the length' in " ".join(output.split())
     assert (folder / "report" / "index.html").read_text().count("<svg") >= 4
     result = run("demo", "-o", folder, "--strings", 20, "--seed", 2)
     assert result.exit_code == 2

@@ -143,7 +143,9 @@ def test_bounds_of_marked_reversal_have_their_closed_form(language):
         scores = make_split_scores(language, split, true_nats)
         assert scores.lower_bound == pytest.approx(true_nats.sum() / (sequences.lengths + 1).sum())
         assert scores.cross_entropy_difference == pytest.approx(0, abs=1e-12)
+        assert scores.lower_bound_num_lengths == number
         for row in scores.by_length:
+            assert row.lower_bound_num_lengths == 1
             assert row.lower_bound == pytest.approx((row.length - 1) / 2 * math.log(2) / (row.length + 1))
             assert row.cross_entropy_difference == pytest.approx(math.log(number) / (row.length + 1))
 
@@ -157,9 +159,10 @@ def test_longer_strings_are_scored_alone(language, prepared):
     assert longer.cross_entropy == pytest.approx(nats[chosen].sum() / longer.num_tokens)
     assert longer.lower_bound == pytest.approx(bound)
     assert longer.cross_entropy_difference == pytest.approx(longer.cross_entropy - bound)
-    assert longer.split == "test, longer than 9"
+    assert (longer.split, longer.lower_bound_num_lengths) == ("test, longer than 9", 1)
     without = longer_than(make_split_scores(prepared(), "test", np.arange(1.0, 10.0)), 6)
-    assert (without.cross_entropy, without.lower_bound) == (pytest.approx((3 + 7 + 8 + 6) / (3 * 8 + 13)), None)
+    assert without.cross_entropy == pytest.approx((3 + 7 + 8 + 6) / (3 * 8 + 13))
+    assert (without.lower_bound, without.lower_bound_num_lengths) == (None, None)
     with pytest.raises(ValueError, match="test has no sequence of more than 13 tokens"):
         longer_than(make_split_scores(language, "test", nats), 13)
 
@@ -175,7 +178,7 @@ def test_scores_round_trip_through_json_including_infinities(language):
     assert content["update"] == 3
     assert content["by_length"][0].keys() == {
         "length", "num_sequences", "cross_entropy", "lower_bound", "cross_entropy_difference", "accuracy",
-        "accuracy_greedy",
+        "accuracy_greedy", "lower_bound_num_lengths",
     }  # fmt: skip
 
 

@@ -46,8 +46,8 @@ def demo(
 ) -> None:
     """Train a transformer with and without a stack on marked palindromes, and compare both with the exact lower bound.
 
-    Strings longer than those of training are scored apart: there the one without stays behind, even after training that
-    closes the gap at the lengths of training.
+    Strings longer than those of training are scored apart, against the bound given their length: there the one without
+    stays behind, even after training that closes the gap at the lengths of training.
 
     After an interruption, run the same command again to resume.
 

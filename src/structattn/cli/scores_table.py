@@ -43,6 +43,7 @@ def _caption(results: Sequence[SplitScores]) -> str:
     accuracies = [scores.accuracy for scores in results]
     tokens = "token" if None not in accuracies else "token, <eos> included"
     parts = [f"cross-entropy in nats per {'string' if all(scores.recognition for scores in results) else tokens}"]
+    parts += _bound_explained(results)
     if any(scores.accuracy_greedy is not None for scores in results):
         parts.append("accuracy given the right symbols before, greedy accuracy given the model's own")
     if seeds := sorted({scores.mask_seed for scores in results if scores.mask_seed is not None}):
@@ -50,6 +51,18 @@ def _caption(results: Sequence[SplitScores]) -> str:
     if counts := sorted({scores.pseudo.num_sequences for scores in results if scores.pseudo is not None}):
         parts.append(f"pseudo-perplexity on {' or '.join(map(str, counts))} texts")
     return "; ".join(parts)
+
+
+def _bound_explained(results: Sequence[SplitScores]) -> list[str]:
+    """Return what the bounds are of: of strings with their lengths, or given the length."""
+    numbers = {scores.split: scores.lower_bound_num_lengths for scores in results}
+    given = [f'"{split}"' for split, number in numbers.items() if number == 1]
+    parts = []
+    if any(number is not None and number > 1 for number in numbers.values()):
+        parts.append("the bound includes log L nats per string for its length, one of L")
+    if given:
+        parts.append(f"the bound of {' and '.join(given)} is given the length, which the model predicts")
+    return parts
 
 
 def print_scores(results: Sequence[tuple[Path, SplitScores]]) -> None:

@@ -184,7 +184,7 @@ def _note(runs: Sequence[Run], splits: Sequence[str]) -> str:
     note = f"Cross-entropy in nats per {units_of(runs)}{'' if of_strings else ', <eos> included'}. "
     if any(column in _BOUNDED[1:3] for split in splits for column in _columns(runs, split)):
         note += (
-            "The bound is the entropy of the distribution that the strings were sampled from; "
+            "The bound is the cross-entropy of the distribution that the strings and their lengths were sampled from; "
             "a difference of 0 is optimal. "
         )
     if any(score.get("mask_seed") is not None for run in runs for score in run.scores.values()):

@@ -120,6 +120,7 @@ class MemberScores:
             that are uniform over those that training members have; beyond them given the length, which no model can
             know. None if it is unknown.
         cross_entropy_difference: cross_entropy - lower_bound.
+        lower_bound_num_lengths: the number of those lengths; 1 if the bound is given the length.
     """
 
     num_sequences: int
@@ -127,6 +128,7 @@ class MemberScores:
     cross_entropy: float
     lower_bound: float | None
     cross_entropy_difference: float | None
+    lower_bound_num_lengths: int | None = None
 
 
 @dataclass(frozen=True)
@@ -154,10 +156,13 @@ class LengthScore:
         length: the number of tokens of each sequence; of the input, for transductions.
         num_sequences: the number of sequences.
         cross_entropy: -log p / (num_sequences · (length + 1)).
-        lower_bound: the entropy of the true distribution given the length (N = 1); None if unknown.
+        lower_bound: -log p(strings | their length) / (num_sequences · (length + 1)) of the distribution that they were
+            sampled from. The model predicts the length, too, so that the bound of the split is another one. None if
+            it is unknown.
         cross_entropy_difference: cross_entropy - lower_bound.
         accuracy: the fraction of output symbols that are right under teacher forcing, for transductions.
         accuracy_greedy: the same with greedy decoding; None if all symbols are predicted at once.
+        lower_bound_num_lengths: 1, as the bound is given the length; None without a bound.
     """
 
     length: int
@@ -167,6 +172,7 @@ class LengthScore:
     cross_entropy_difference: float | None = None
     accuracy: float | None = None
     accuracy_greedy: float | None = None
+    lower_bound_num_lengths: int | None = None
 
 
 @dataclass(frozen=True)
@@ -213,8 +219,11 @@ class SplitScores:
     Args:
         cross_entropy: -log p(split) / num_tokens.
         perplexity: exp(cross_entropy).
-        lower_bound: the entropy of the distribution that the strings were sampled from; None if unknown.
+        lower_bound: the cross-entropy on these strings of the distribution that they were sampled from, with the L
+            lengths of the split equally probable: [Σ -log p(w | |w|) + num_sequences · log L] / num_tokens. None if it
+            is unknown.
         cross_entropy_difference: cross_entropy - lower_bound.
+        lower_bound_num_lengths: L; 1 if the bound is given the length, as in ``by_length``; None without a bound.
         by_length: scores for each length; empty for a stream.
         accuracy: mean over lengths of the fraction of output symbols that are right under teacher forcing, for
             transductions; the fraction of right labels, for recognition.
@@ -237,6 +246,7 @@ class SplitScores:
     perplexity: float
     lower_bound: float | None = None
     cross_entropy_difference: float | None = None
+    lower_bound_num_lengths: int | None = None
     by_length: tuple[LengthScore, ...] = ()
     accuracy: float | None = None
     accuracy_greedy: float | None = None

@@ -213,6 +213,7 @@ def require_members(scores, model, texts):
         assert (band.num_sequences, band.num_tokens) == (len(own), num_tokens)
         assert band.cross_entropy == pytest.approx(nats / num_tokens, rel=1e-4)
         assert band.lower_bound == pytest.approx(bound / num_tokens)
+        assert band.lower_bound_num_lengths == num_lengths
         assert band.cross_entropy_difference == pytest.approx((nats - bound) / num_tokens, rel=1e-3)
 
 

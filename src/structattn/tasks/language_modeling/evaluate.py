@@ -172,11 +172,14 @@ def _length_score(length: int, negative_log_likelihoods: NegativeLogLikelihoods,
     if sequences.log_probabilities is None:
         return LengthScore(length, count, cross_entropy)
     bound = lower_bound(sequences.log_probabilities[chosen], sequences.lengths[chosen], num_lengths=1)
-    return LengthScore(length, count, cross_entropy, bound, cross_entropy - bound)
+    difference = cross_entropy - bound
+    return LengthScore(length, count, cross_entropy, bound, difference, lower_bound_num_lengths=1)
 
 
 def longer_than(scores: SplitScores, length: int) -> SplitScores:
-    """Return the cross-entropy of a split on its sequences of more tokens, above the bound that knows their lengths.
+    """Return the scores of a split on its sequences of more tokens, with the bound given their lengths.
+
+    That is the mean of what papers report for each length; the bound of the whole split has log L nats per string more.
 
     Raises:
         ValueError: the split has no such sequences.
@@ -196,6 +199,7 @@ def longer_than(scores: SplitScores, length: int) -> SplitScores:
         perplexity=perplexity(cross_entropy),
         lower_bound=bound,
         cross_entropy_difference=None if bound is None else cross_entropy - bound,
+        lower_bound_num_lengths=None if bound is None else 1,
         by_length=tuple(longer),
     )
 
@@ -205,10 +209,16 @@ def split_lower_bound(prepared: PreparedFolder, split: str) -> float | None:
 
     LB = [Σ -log p(w | |w|) + |D| log N] / Σ (|w| + 1) for N valid lengths (DuSell & Chiang 2024, section 6).
     """
-    sequences, number = prepared.split(split), prepared.header.extra.get("number_of_lengths", {}).get(split)
-    if sequences.log_probabilities is None or not isinstance(number, int) or not len(sequences):
+    sequences, number = prepared.split(split), _number_of_lengths(prepared, split)
+    if sequences.log_probabilities is None or number is None or not len(sequences):
         return None
     return lower_bound(sequences.log_probabilities, sequences.lengths, number)
+
+
+def _number_of_lengths(prepared: PreparedFolder, split: str) -> int | None:
+    """Return the number of lengths that the strings of a split were drawn from; None if it is unknown."""
+    number = prepared.header.extra.get("number_of_lengths", {}).get(split)
+    return number if isinstance(number, int) else None
 
 
 def make_split_scores(
@@ -227,6 +237,7 @@ def make_split_scores(
         perplexity=perplexity(cross_entropy),
         lower_bound=bound,
         cross_entropy_difference=None if bound is None else cross_entropy - bound,
+        lower_bound_num_lengths=None if bound is None else _number_of_lengths(prepared, split),
         by_length=() if prepared.kind == "stream" else tuple(scores_by_length(negative_log_likelihoods, sequences)),
     )
 

@@ -105,10 +105,11 @@ def _members(
         inside = of_band == band
         num_tokens = int((lengths[inside] + 1).sum())
         cross_entropy, bound = float(nats[chosen][inside].sum() / num_tokens), None
-        if conditionals is not None:
-            bound = lower_bound(conditionals[inside], lengths[inside], num_lengths.get(band, 1))
+        number = None if conditionals is None else num_lengths.get(band, 1)
+        if conditionals is not None and number is not None:
+            bound = lower_bound(conditionals[inside], lengths[inside], number)
         difference = None if bound is None else cross_entropy - bound
-        scores[str(band)] = MemberScores(int(inside.sum()), num_tokens, cross_entropy, bound, difference)
+        scores[str(band)] = MemberScores(int(inside.sum()), num_tokens, cross_entropy, bound, difference, number)
     return scores
 
 
