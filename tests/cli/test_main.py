@@ -207,6 +207,24 @@ def test_an_output_that_cannot_be_written_is_refused_first(monkeypatch, tmp_path
     assert (tmp_path / "file").read_text() == "mine"
 
 
+@pytest.mark.parametrize(
+    ("name", "words", "reason"),
+    [
+        (
+            "report2",
+            ["--recipe", "context_free/small"],
+            "with --recipe it is a file; expected a name that ends in .json",
+        ),
+        ("report2.json", [], "a report is a folder; --recipe writes a JSON file"),
+    ],
+)
+def test_the_name_of_a_report_says_whether_it_is_a_folder(tmp_path, name, words, reason):
+    result = run("report", tmp_path / "nowhere", "--output", tmp_path / name, *words)
+    assert result.exit_code == 2
+    assert reason in " ".join(result.stderr.split())
+    assert not (tmp_path / name).exists()
+
+
 @pytest.mark.parametrize("name", ["report/index.html", "automaton/grammar.cfg"])
 def test_the_demo_refuses_the_files_of_others_before_it_samples(monkeypatch, tmp_path, name):
     monkeypatch.setattr("structattn.cli.demo.prepared_data", lambda *_: pytest.fail("the demo samples"))

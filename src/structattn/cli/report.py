@@ -15,7 +15,7 @@ from structattn.support.imports import require_modules
 def report(
     runs: Annotated[list[Path], typer.Argument(help="Run folders, or the folder of a sweep.")],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Folder of the report; with --recipe, a JSON file.")
+        Path | None, typer.Option("--output", "-o", help="Folder of the report; with --recipe, a file, NAME.json.")
     ] = None,
     recipe: Annotated[
         str | None,
@@ -34,7 +34,7 @@ def report(
 
     Examples:
         structattn report runs/stack runs/plain --output report
-        structattn report runs/sweep --recipe hybrid_translation/small
+        structattn report runs/sweep --recipe hybrid_translation/small --output small.json
     """
     if recipe is not None:
         _report_recipe(recipe, runs, output, trial_results, json)
@@ -43,6 +43,8 @@ def report(
         raise UsageError("--json needs --recipe; a report is an HTML page")
     if output is None:
         raise UsageError("--output is missing; expected the folder of the report")
+    if output.suffix == ".json":
+        raise UsageError(f"--output {output}: a report is a folder; --recipe writes a JSON file")
     from structattn.report.page import require_report_folder
 
     require_report_folder(output)
@@ -70,6 +72,8 @@ def _report_recipe(
         raise UsageError(f"--recipe expects one folder, that of the sweep; got {len(folders)}")
     if output is not None:
         check_writable_file(output)
+        if output.suffix != ".json" and (output.is_file() or not output.exists()):  # devices and pipes have any name
+            raise UsageError(f"--output {output}: with --recipe it is a file; expected a name that ends in .json")
     sweep = load_sweep(recipe)
     results = read_sweep_results(sweep, folders[0], trial_results)
     if output is not None:
