@@ -163,9 +163,21 @@ def test_the_printed_table_has_the_main_score_of_each_split_and_analysis(
     }
     monkeypatch.setenv("COLUMNS", "160")
     print_rows([replace(row, splits=splits, sampled={}), replace(row, splits={}, sampled={})])
-    header, first, second = (
-        line for line in capsys.readouterr().out.splitlines() if line.count("┃") + line.count("│") > 5
-    )
+    shown = capsys.readouterr().out
+    header, first, second = (line for line in shown.splitlines() if line.count("┃") + line.count("│") > 5)
+    assert "cross-entropy, in nats per token, on validation: best trial" in " ".join(shown.split())
+    assert "further columns are of the best trial" in " ".join(shown.split())
     assert [column.strip() for column in header.split("┃")][-5:-1] == ["valid", "test", "blimp", "parsing"]
     assert [column.strip() for column in first.split("│")][-5:-1] == ["0.2500", "30.0 BLEU", "62.50%", "87.50% F1"]
     assert [column.strip() for column in second.split("│")][-5:-1] == ["—"] * 4
+
+
+def test_the_validation_score_is_named(sweep, tmp_path, write_log):
+    trial = make_trials(sweep, tmp_path)[0]
+    names = []
+    for bound in (None, 0.5):
+        folder = tmp_path / str(bound) / trial.name
+        write_log(folder, [1.0], bound=bound)
+        (row,) = table_rows([result_of(Job(trial, folder))])
+        names.append(row.score)
+    assert names == ["cross-entropy, in nats per token", "difference from the lower bound, in nats per token"]

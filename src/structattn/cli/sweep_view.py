@@ -120,7 +120,10 @@ def print_rows(rows: Sequence[TableRow]) -> None:
     # Trials that remain after halving were selected by this score: the rungs have the statistics over all trials.
     of_trials = ("at rungs", "cost", "best") if halved else ("best", "mean", "std", "±95 %")
     headings = ["trials", *of_trials, *splits, *(path.split(".")[-1] for path in sampled)]
-    table = numbers_table([*rows[0].cell] if rows else [], headings, f"validation score: best trial{statistics}")
+    names = " or ".join(dict.fromkeys(row.score for row in rows))
+    others = "; further columns are of the best trial" if splits or sampled else ""
+    caption = f"{names}, on validation: best trial{statistics}{others}"
+    table = numbers_table([*rows[0].cell] if rows else [], headings, caption)
     for row, scores in zip(rows, main_scores, strict=True):
         spread = row.validation
         table.add_row(

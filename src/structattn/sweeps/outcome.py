@@ -10,6 +10,7 @@ from structattn.runs.folder import RunFolder
 from structattn.runs.selection import best_update, best_updates, verified_events
 from structattn.runs.store import checkpoint_path, checkpoint_updates
 from structattn.settings.published import BLIMP, CHUNKING, CONTRASTIVE, EXTRACTION, NEIGHBOURS, PARSING
+from structattn.settings.run import unit_of_loss
 from structattn.settings.training import Budget, TrainingSettings, Unit
 from structattn.support.errors import StructattnError
 from structattn.support.json_files import read_json
@@ -119,6 +120,14 @@ class TrialResult:
     score: float
     update: int
     outcome: Outcome
+
+    @property
+    def name_of_score(self) -> str:
+        """What the score is, with its unit."""
+        event = next((each for each in self.outcome.validations if each["update"] == self.update), None)
+        known = event is not None and event["cross_entropy_difference"] is not None
+        what = "difference from the lower bound" if known else "cross-entropy"
+        return f"{what}, in nats per {unit_of_loss(self.trial.settings.task)}"
 
 
 def trial_result(trial: Trial, outcome: Outcome) -> TrialResult | None:

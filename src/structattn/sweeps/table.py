@@ -125,6 +125,7 @@ class TableRow:
         seeds: split, or ``validation`` -> the seeds behind the numbers of its statistics, in their order; a split that
             is missing: not known.
         pending: the number of trials that are still to be trained or evaluated, without those that have failed.
+        score: what the validation score is, with its unit.
     """
 
     cell: Cell
@@ -138,6 +139,7 @@ class TableRow:
     trials: int = 0
     seeds: dict[str, tuple[int, ...]] = field(default_factory=dict)
     pending: int = 0
+    score: str = "validation score"
 
     @property
     def ended(self) -> str:
@@ -216,6 +218,7 @@ def _row(
         seeds={"validation": tuple(seeds.values())}
         | {split: tuple(seeds[name] for name, of_trial in scores.items() if split in of_trial) for split in splits},
         pending=0 if bracket is None else sum(trial.name in pending for trial in bracket.trials),
+        score=chosen.name_of_score,
     )
 
 
