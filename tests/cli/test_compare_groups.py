@@ -86,7 +86,7 @@ def test_the_command_prints_a_table_or_json(folders):
     assert shown.exit_code == 0, shown.output
     assert "-0.1000" in shown.output
     assert "0.2484" in shown.output
-    assert "interval of the mean over seeds" in " ".join(shown.output.split())
+    assert "interval over seeds (Student's t), of the mean" in " ".join(shown.output.split())
     (document,) = [json.loads(CliRunner().invoke(app, [*words, "--json"]).output)]
     assert document["groups"][1]["difference"]["pairs"] == 3
 

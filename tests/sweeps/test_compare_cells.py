@@ -76,7 +76,8 @@ def test_models_are_compared_within_languages(sweep_of):
     assert other.difference.mean == pytest.approx(0.3)
     shown = CliRunner().invoke(app, ["compare", str(folder), "--by", "model"])
     words = " ".join(shown.output.split())
-    assert "of the mean over cells and seeds (Student's t), of differences in pairs of the same cell and seed" in words
+    assert "half the interval over cells and seeds (Student's t), of the mean and of the difference" in words
+    assert "differences are between runs of the same cell and seed, or without such pairs between the means" in words
     _, cells = compare_groups([folder], None, None, "test")
     assert {each.cells for each in cells} == {1}
 

@@ -246,8 +246,9 @@ def _names(values: Sequence[Any], runs: Sequence[Run], by: str) -> list[str]:
 def print_groups(score: Column, split: str, groups: Sequence[Group]) -> None:
     """Print one row for each group."""
     over, same = ("seeds", "seed") if all(each.cells == 1 for each in groups) else ("cells and seeds", "cell and seed")
-    where = f"{score.heading}, on {split}; ±95 %: half the interval of the mean over {over} (Student's t)"
-    caption = f"{where}, of differences in pairs of the same {same} where there are pairs"
+    intervals = f"±95 %: half the interval over {over} (Student's t), of the mean and of the difference"
+    differences = f"differences are between runs of the same {same}, or without such pairs between the means"
+    caption = f"{score.heading}, on {split}; {intervals}; {differences}"
     headings = ["runs", "mean", "±95 %", f"minus {groups[0].name}", "±95 %", "pairs"]
     table = numbers_table(["group"], headings, caption)
     for each in groups:
