@@ -208,6 +208,17 @@ def test_a_plain_folder_can_be_given_stacks(hf, plain, stack, ids_of, tmp_path, 
             assert 0.01 < parameter.std() < 0.04  # the model's initializer_range is 0.02
 
 
+@pytest.mark.parametrize("name", ["stack_pointer", "stack_trans", "superposition-4", "nondeterministic-2-3-2"])
+def test_new_stacks_begin_alike_in_a_model_and_in_a_folder_of_one(hf, plain, name, tmp_path):
+    plain.save_pretrained(tmp_path)
+    torch.manual_seed(1)
+    loaded = getattr(hf, "Stack" + type(plain).__name__).from_pretrained(tmp_path, stack=name)
+    torch.manual_seed(1)
+    added = dict(hf.add_stack_attention(plain, name).named_parameters())
+    for key, parameter in loaded.named_parameters():
+        assert torch.equal(parameter, added[key]), key
+
+
 def test_it_learns(hf, plain, lively, stack, ids_of):
     stacked = lively(hf.add_stack_attention(plain, stack)).train()
     optimizer = torch.optim.Adam(stacked.parameters(), lr=1e-2)

@@ -14,7 +14,6 @@ from structattn.attention import AttentionLayer
 from structattn.interop.huggingface.cache import StackCacheLayer, stack_cache_layer
 from structattn.interop.huggingface.padding import Padding, padding_from_arguments, process_sequences
 from structattn.models.builders.mechanisms import build_stack
-from structattn.models.initialization import is_foreign
 from structattn.settings.huggingface import Stack, stack_layers
 from structattn.support.shapes import Float
 
@@ -32,6 +31,7 @@ class StackSublayer(nn.Module):
 
     def __init__(self, stack: Stack, d_model: int, layer: int) -> None:
         super().__init__()
+        self.build = partial(StackSublayer, stack, d_model, layer)
         self.attention = build_stack(d_model, stack)
         self.gate = nn.Parameter(torch.zeros(1)) if stack.gate else None
         self.layer = layer
@@ -52,11 +52,9 @@ class StackSublayer(nn.Module):
         return h + (y if self.gate is None else self.gate * y)
 
     def initialize(self) -> None:
-        """Set the gate and the bottom vector of a stack of this package to zero, unless they were loaded."""
-        attention: Any = self.attention
-        for parameter in [self.gate, None if is_foreign(attention) else getattr(attention, "bottom", None)]:
-            if parameter is not None:
-                initialization.zeros_(parameter)
+        """Give weights that were not loaded what the constructor sets; after the meta device they are any memory."""
+        for parameter, constructed in zip(self.parameters(), self.build().parameters(), strict=True):
+            initialization.copy_(parameter, constructed)
 
 
 class _RunningCall(threading.local):
@@ -92,7 +90,7 @@ class _FollowedByStack(nn.Module):
 
 
 def insert_stacks(model: PreTrainedModel, stack: Stack) -> list[StackSublayer]:
-    """Let stacks follow the blocks of a model, and return them, first layer first; their weights are not initialised.
+    """Let stacks follow the blocks of a model, and return them, first layer first, as constructed.
 
     A block becomes one of a subclass, as ``fully_shard`` of PyTorch does it, and not one with a hook: gradient
     checkpointing then covers its stack.

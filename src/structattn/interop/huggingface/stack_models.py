@@ -6,6 +6,7 @@ from functools import cache
 from typing import Any, Final
 
 import transformers
+from torch.nn import Parameter
 from transformers import PreTrainedModel
 from transformers.conversion_mapping import get_checkpoint_conversion_mapping, register_checkpoint_conversion_mapping
 from transformers.utils import output_capturing
@@ -41,11 +42,18 @@ class WithStacks(SavedWithCode, PreTrainedModel):
         self.post_init()
 
     def initialize_weights(self) -> None:
-        """As in transformers, and set what a stack begins with."""
-        for module in self.modules():
-            if isinstance(module, StackSublayer) and not getattr(module, "_is_hf_initialized", False):
-                module.initialize()
+        """As in transformers, after what the constructors of stacks set, and before what plugins want to set last."""
+        stacks = [module for module in self.modules() if isinstance(module, StackSublayer)]
+        new = [each for each in stacks if not any(map(_is_loaded, each.parameters()))]
+        for sublayer in stacks:
+            sublayer.initialize()
         super().initialize_weights()
+        for sublayer in new:
+            initialize_foreign(sublayer)
+
+
+def _is_loaded(parameter: Parameter) -> bool:
+    return getattr(parameter, "_is_hf_initialized", False)
 
 
 def _prepare(model: Any) -> None:
@@ -155,6 +163,5 @@ def add_stack_attention(
     _prepare(stacked)
     for sublayer in sublayers:
         sublayer.apply(stacked.base_model._init_weights)
-        sublayer.initialize()
         initialize_foreign(sublayer)
     return stacked
