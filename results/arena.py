@@ -186,20 +186,6 @@ def best_rule(of_language: Sequence[Entry]) -> str:
     )
 
 
-def earlier_negatives(found: Sequence[Entry]) -> str:
-    """Return which trials have negatives that did not have to satisfy counts, and what they cost; else nothing."""
-    old = [each for each in found if FAIR < max(rule_scores(each)["counts"]) < 1]
-    if not old:
-        return ""
-    languages = ", ".join(dict.fromkeys(each.language for each in old))
-    parts = [(each.model, len(each.trials), len(each.trials) * (each.seconds or 0.0)) for each in old]
-    return (
-        f"The trials on {languages} are to be run again ({hours(parts)} hours of one core): negatives of validation "
-        "and test now satisfy the rule *counts*, unless it decides the language, as it does parity. Theirs did not, "
-        "and an accuracy below that of the rule says nothing of stacks there.\n\n"
-    )
-
-
 def added_rows(results: Stored, language: str) -> list[list[str]]:
     """Return the lines of the runs that were trained elsewhere."""
     lines = []
@@ -299,6 +285,6 @@ def arena_page(results: Stored, findings: str, folder: Path) -> str:
         languages="".join(
             language_section(results, name, [each for each in found if each.language == name]) for name in languages
         ),
-        missing=earlier_negatives(found) + missing(results, found),
+        missing=missing(results, found),
         findings=findings,
     )

@@ -138,20 +138,6 @@ def test_models_are_compared_with_the_best_rule():
     assert "on average: none within; " in arena.best_rule(models[:1])
 
 
-def test_trials_whose_negatives_break_counts_are_to_be_run_again():
-    trials = [
-        trial(counts=(180, 150, 250), seconds=7200.0),
-        trial(language="Dyck", counts=(100, 240, 400), seconds=None),
-        trial(language="parity", counts=(200, 300, 500)),
-        trial(language="majority"),
-    ]
-    found = arena.entries(results_of(trials))
-    assert arena.earlier_negatives(found).startswith(
-        "The trials on marked reversal, Dyck are to be run again (2.0 hours of one core): "
-    )
-    assert arena.earlier_negatives(found[-2:]) == ""
-
-
 def test_what_was_not_run_has_its_cost():
     trials = [trial(seconds=100.0, restart=restart) for restart in range(3)]
     text = arena.missing(results_of(trials), arena.entries(results_of(trials)))
