@@ -274,6 +274,16 @@ def test_what_no_file_can_hold_is_not_written(grammar, complaint):
         grammar_text(grammar)
 
 
+@pytest.mark.parametrize(
+    ("one", "other"), [("'->'", "'%2d;>'"), ("'a b'", "'a|b'"), ("'[1/2]'", "'#'"), ("'\"'", '"\'"'), ("'→'", "s")]
+)
+def test_an_automaton_with_states_of_any_names_can_be_written_as_a_grammar(one, other):
+    text = f"{one} a {other}\n{other} b {one}\n{one}\n"
+    found = parse_language_file("a.fsa", text, Path("a")).language
+    assert len(found.grammar.rules_of) == 2
+    assert read(grammar_text(found.grammar)) == found.grammar
+
+
 PIECES = [
     *("S", "T", "a", "b", "ε", "''", "'a'", '"T"', "'->'", "->", "→", "|", "[", "]", "[1/2]", "[0.5]", "[.25]", "[1]"),
     *("[1/0]", "(", ")", "*", "+", "?", "#", "%start", "%alphabet", "%inconsistent", " ", "\t", "\n", "'", '"', "\\"),

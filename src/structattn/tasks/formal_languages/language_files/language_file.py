@@ -1,5 +1,6 @@
 """Languages from files, and from prepared folders, which hold the text of the file."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
@@ -22,6 +23,7 @@ from structattn.text.folders.prepared import PreparedFolder
 from structattn.text.reading import Notices, read_lines_from
 
 SYNTAX = Syntax(())
+_NOT_BARE: Final = re.compile(r"->|→|[\s\[\]#'\"|%]")
 _EXPECTED = "expected STATE SYMBOL STATE [WEIGHT], or STATE [WEIGHT] for the end of a string"
 
 
@@ -66,7 +68,8 @@ def _is_transition(tokens: Sequence[Token]) -> bool:
 
 
 def _name(state: Token) -> str:
-    return f"state:{state.text}"
+    """Return a nonterminal that a file of a grammar can hold without quotes, with %7c; in place of |."""
+    return "state:" + _NOT_BARE.sub(lambda found: "".join(f"%{ord(each):x};" for each in found[0]), state.text)
 
 
 def _shown(name: str) -> str:
