@@ -34,7 +34,7 @@ def report(
 
     Examples:
         structattn report runs/stack runs/plain --output report
-        structattn report runs/sweep --recipe hybrid_translation/small --output small.json
+        structattn report runs/sweep --recipe hybrid_translation/small -o small.json
     """
     if recipe is not None:
         _report_recipe(recipe, runs, output, trial_results, json)

@@ -38,10 +38,7 @@ def translate(
     temperature: Temperature = None,
     top_k: TopK = None,
     top_p: TopP = None,
-    seed: Annotated[
-        int,
-        typer.Option(metavar="N", help="Random seed of sampling. Equal lines have equal samples; --n-best draws more."),
-    ] = 1,
+    seed: Annotated[int, typer.Option(metavar="N", help="Random seed; equal lines have equal samples.")] = 1,
     precision: Annotated[
         Precision,
         typer.Option(
@@ -60,7 +57,7 @@ def translate(
     length_penalty, max_length_ratio, max_length_offset, max_length and unknown_words. The beam has at least as many
     hypotheses as --n-best. With --temperature, --top-k or --top-p, translations are sampled instead. If tokens mark
     beginnings of words, as those of SentencePiece do, or are characters, the last word of a prefix may be continued.
-    An empty line stays empty, with score 0: no model is asked, unlike in `structattn score`.
+    An empty line stays empty, with score 0.
 
     --alignments writes a line of pairs source-target for each translation: two words, counted from 0, are linked if a
     token of the target word was predicted with the greatest weight on a token of the source word, in the last layer
