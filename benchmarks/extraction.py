@@ -81,11 +81,13 @@ def judged(run: TrainedRun, extraction: Extraction) -> dict[str, Any]:
     assert truth is not None
     low, high = run.prepared.header.extra["train_lengths"]
     lengths = range(low, high + 1)
-    same, on_test = False, 0.0
-    if extraction.minimal is not None:
-        readers = Simulator(extraction.minimal.automaton), Recognizer(truth)
-        same = _has_all(readers[1], extraction.minimal.grammar, lengths) and _has_all(readers[0], truth, lengths)
-        on_test = _on_test(run, extraction, readers[0], lengths)
+    same, on_test, minimal = False, 0.0, extraction.minimal
+    if minimal is not None:
+        extracted, true = Simulator(minimal.automaton), Recognizer(truth)
+        # of a grammar that no file can hold no strings are drawn; it counts as another one
+        same = minimal.text is not None and _has_all(true, minimal.grammar, lengths)
+        same = same and _has_all(extracted, truth, lengths)
+        on_test = _on_test(run, extraction, extracted, lengths)
     language_agreement = agreement_with_language(run, truth)
     agrees = on_test >= MIN_AGREEMENT
     exact = same and (extraction.comparison is None or extraction.comparison.is_equal)
