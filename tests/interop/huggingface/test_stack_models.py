@@ -217,6 +217,10 @@ def test_new_stacks_begin_alike_in_a_model_and_in_a_folder_of_one(hf, plain, nam
     added = dict(hf.add_stack_attention(plain, name).named_parameters())
     for key, parameter in loaded.named_parameters():
         assert torch.equal(parameter, added[key]), key
+    loaded.save_pretrained(tmp_path / "stacked")
+    generator = torch.get_rng_state()
+    type(loaded).from_pretrained(tmp_path / "stacked")
+    assert torch.equal(torch.get_rng_state(), generator), "loading whole models draws no random numbers"
 
 
 def test_it_learns(hf, plain, lively, stack, ids_of):

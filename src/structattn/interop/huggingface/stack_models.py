@@ -46,7 +46,8 @@ class WithStacks(SavedWithCode, PreTrainedModel):
         stacks = [module for module in self.modules() if isinstance(module, StackSublayer)]
         new = [each for each in stacks if not any(map(_is_loaded, each.parameters()))]
         for sublayer in stacks:
-            sublayer.initialize()
+            if not all(map(_is_loaded, sublayer.parameters())):  # construction draws random numbers
+                sublayer.initialize()
         super().initialize_weights()
         for sublayer in new:
             initialize_foreign(sublayer)
