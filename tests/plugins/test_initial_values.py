@@ -84,12 +84,17 @@ def models(rule):
     yield build_encoder_decoder(settings, VocabularySpec(9), VocabularySpec(9))
 
 
+def layers_of(kind, rule):
+    """The four layers that these models have of a class."""
+    layers = [module for model in models(rule) for module in model.modules() if type(module) is kind]
+    assert len(layers) == 4
+    return layers
+
+
 @pytest.mark.parametrize("rule", RULES)
 def test_parameters_of_its_own_are_kept_and_layers_of_torch_follow_the_rule(rule):
     register(lambda d_model, settings: OwnLayer(d_model))
-    layers = [module for model in models(rule) for module in model.modules() if type(module) is OwnLayer]
-    assert len(layers) == 4
-    for layer in layers:
+    for layer in layers_of(OwnLayer, rule):
         assert layer.drawn.std().item() == pytest.approx(1, rel=0.4)
         assert torch.equal(layer.constants[0], torch.ones(3))
         assert torch.equal(layer.named["two"], torch.full((2,), 2.0))
@@ -107,9 +112,7 @@ def test_classes_that_are_derived_from_layers_of_torch_follow_the_rule():
 @pytest.mark.parametrize("rule", RULES)
 def test_initialize_own_has_the_last_word(rule):
     register(lambda d_model, settings: OwnSelfInitialized(d_model))
-    layers = [module for model in models(rule) for module in model.modules() if type(module) is OwnSelfInitialized]
-    assert len(layers) == 4
-    for layer in layers:
+    for layer in layers_of(OwnSelfInitialized, rule):
         assert torch.equal(layer.map.bias, torch.full((50,), 3.0))
         assert torch.equal(layer.norm.weight, torch.full((8,), 0.5))
 
