@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -256,3 +257,9 @@ def test_the_first_of_many_cells_are_drawn():
     plot = cells_plot([row(str(number), "base", [1.0]) for number in range(300)], "many")
     assert len(plot.figure.axes[0].get_yticklabels()) == 200
     assert plot.caption.endswith("The first 200 of 300 cells.")
+
+
+def test_the_figure_of_the_cells_says_what_is_drawn():
+    recognized, modeled = (replace(ROWS[0], score=f"cross-entropy, in nats per {unit}") for unit in ("string", "token"))
+    assert "nats per string:" in cells_plot([recognized], "one").caption
+    assert "nats per string or cross-entropy, in nats per token:" in cells_plot([recognized, modeled], "both").caption

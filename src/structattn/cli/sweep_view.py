@@ -20,7 +20,7 @@ from structattn.sweeps.added import AddedRun
 from structattn.sweeps.comparison import ClaimResult, PublishedComparison
 from structattn.sweeps.outcome import best_validation, validation_score
 from structattn.sweeps.scheduler import SweepStatus
-from structattn.sweeps.table import Savings, TableRow, describe_savings
+from structattn.sweeps.table import Savings, TableRow, describe_savings, names_of_score
 from structattn.sweeps.trials import Trial
 from structattn.sweeps.worker import Job, outcome_of, result_of
 
@@ -120,9 +120,8 @@ def print_rows(rows: Sequence[TableRow]) -> None:
     # Trials that remain after halving were selected by this score: the rungs have the statistics over all trials.
     of_trials = ("at rungs", "cost", "best") if halved else ("best", "mean", "std", "±95 %")
     headings = ["trials", *of_trials, *splits, *(path.split(".")[-1] for path in sampled)]
-    names = " or ".join(dict.fromkeys(row.score for row in rows))
     others = "; further columns are of the best trial" if splits or sampled else ""
-    caption = f"{names}, on validation: best trial{statistics}{others}"
+    caption = f"{names_of_score(rows)}, on validation: best trial{statistics}{others}"
     table = numbers_table([*rows[0].cell] if rows else [], headings, caption)
     for row, scores in zip(rows, main_scores, strict=True):
         spread = row.validation

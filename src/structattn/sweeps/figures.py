@@ -32,7 +32,7 @@ from structattn.settings.sweep import SweepSettings, matches
 from structattn.support.environment import printable
 from structattn.sweeps.comparison import row_score, score_statistics
 from structattn.sweeps.outcome import Outcome, TrialResult
-from structattn.sweeps.table import TableRow
+from structattn.sweeps.table import TableRow, names_of_score
 from structattn.tasks.translation.compare import compare_runs_by_bin
 from structattn.tasks.translation.comparison_report import differences_plot
 from structattn.tasks.translation.report import heads_of, locality_plot
@@ -77,13 +77,12 @@ def cells_plot(rows: Sequence[TableRow], name: str) -> Plot | None:
         axes.set_ylim(len(shown) - 0.5, -0.5)
         axes.set_xlabel("validation score")
     left_out = f" The first {_MOST_CELLS} of {len(rows)} cells." if len(rows) > _MOST_CELLS else ""
-    return Plot(name, figure, _CELLS + left_out)
+    return Plot(name, figure, _CELLS.format(score=names_of_score(shown)) + left_out)
 
 
 _MOST_CELLS: Final = 200
 _CELLS: Final = (
-    "Validation score of each cell, in nats per symbol: the mean over its trials with the 95 % interval; dots are "
-    "the trials."
+    "Validation of each cell, {score}: the mean over its trials with the 95 % interval; dots are the trials."
 )
 
 

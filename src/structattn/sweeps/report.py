@@ -27,7 +27,7 @@ from structattn.sweeps.added import AddedRun
 from structattn.sweeps.comparison import ClaimResult, PublishedComparison
 from structattn.sweeps.figures import cells_plot, sweep_figures
 from structattn.sweeps.results import SweepResults, read_sweep_results
-from structattn.sweeps.table import RungStatistics, TableRow, TrialTraining, describe_savings
+from structattn.sweeps.table import RungStatistics, TableRow, TrialTraining, describe_savings, names_of_score
 from structattn.sweeps.worker import SweepFolder
 
 
@@ -84,8 +84,7 @@ def _json(value: object) -> str:
 
 
 _NOTE = (
-    "Validation score in nats per symbol: the difference from the lower bound where that is known, else the "
-    "cross-entropy. Mean, standard deviation and half the 95 % interval are over the trials of a cell; scores on "
+    "Validation: {score}. Mean, standard deviation and half the 95 % interval are over the trials of a cell; scores on "
     "splits are those of its best trial."
 )
 
@@ -112,10 +111,10 @@ def write_sweep_page(folder: Path, output: Path, trial_results: Path | None = No
     if not plots and (cells := cells_plot(results.rows, name)) is not None:
         plots = [cells]
     title = f"Sweep: {name}"
-    counts = f"{results.counts}, {SIGNATURE}"
+    counts, note = f"{results.counts}, {SIGNATURE}", _NOTE.format(score=names_of_score(results.rows))
     body = joined(
         tag("header", tag("h1", title), tag("p", counts, class_="note")),
-        tag("section", tag("h2", "Results"), _results(results), tag("p", _NOTE, class_="note")),
+        tag("section", tag("h2", "Results"), _results(results), tag("p", note, class_="note")),
         _added(results.added),
         _halving(results.rows),
         *[figure_element(plot, figures) for plot in plots],

@@ -148,6 +148,11 @@ class TableRow:
         return f"{count} of {self.trials}" if self.savings is None and count < self.trials else str(count)
 
 
+def names_of_score(rows: Iterable[TableRow]) -> str:
+    """Say what the validation scores of rows are, with their units."""
+    return " or ".join(dict.fromkeys(row.score for row in rows))
+
+
 def select_best(results: Sequence[TrialResult]) -> list[TrialResult]:
     """Return the best trial of each cell, in the order in which cells first occur."""
     best: dict[tuple[str, ...], TrialResult] = {}
