@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import inspect
+import itertools
 
 import pytest
 import torch
@@ -277,13 +278,21 @@ def test_xavier_matrices_are_views_of_the_parameters(layer):
 
 @pytest.mark.quick("gaussian", "softmax, rotary", "superposition", "stack_pointer", "nondeterministic")
 @torch.no_grad()
-def test_can_be_exported_for_any_batch_size(layer):
-    """By torch.export, with lengths, of which there are as many as sequences."""
-    batch, x, lengths = torch.export.Dim("batch", min=2), examples(), torch.tensor([7, 3, 1])
-    program = torch.export.export(layer, (x, lengths), dynamic_shapes=({0: batch}, {0: batch})).module()
-    for chosen in ([2, 0, 1, 0, 2], [1, 2]):
-        found = program(x[chosen], lengths[chosen])
-        require_close("the exported layer", found, "the layer", layer(x[chosen], lengths[chosen]), 1e-12)
+def test_can_be_exported_for_any_shape(layer):
+    """By torch.export, with lengths, of which there are as many as sequences, and numbers of steps with other kernels.
+
+    Tracing unrolls loops over steps.
+    """
+    unrolled = isinstance(layer, (DeltaProductAttention, StackTransAttention))
+    repeats = (1,) if unrolled else (1, 40)
+    batch, steps = torch.export.Dim("batch", min=2), torch.export.Dim.STATIC if unrolled else torch.export.Dim.AUTO
+    x, lengths = examples(), torch.tensor([7, 3, 1])
+    for traced in repeats:
+        inputs = torch.cat([x] * traced, dim=1), lengths
+        program = torch.export.export(layer, inputs, dynamic_shapes=({0: batch, 1: steps}, {0: batch})).module()
+        for chosen, times in itertools.product(([2, 0, 1, 0, 2], [1, 2]), repeats):
+            inputs = torch.cat([x[chosen]] * times, dim=1), lengths[chosen]
+            require_close("the exported layer", program(*inputs), "the layer", layer(*inputs), 1e-12)
 
 
 @pytest.mark.quick(*REPRESENTATIVES)

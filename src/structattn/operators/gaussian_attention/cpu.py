@@ -35,7 +35,7 @@ def _band_of_all(heads: Gaussians, rows: Rows) -> Band:
     radius = heads.radius(rows.dtype)
     distances = max(0, rows.queries + rows.keys - 1)  # as many as there are between all queries and all keys
     relative = rows.first - rows.first_key + torch.arange(rows.queries, device=rows.device)
-    if 2 * radius + 1 <= distances:
+    if torch.compiler.is_exporting() or 2 * radius + 1 <= distances:  # a program that is exported serves any length
         count, start = 2 * radius + 1, torch.floor(heads.centres(0, 1, host)[1] + 0.5).long() - radius
     else:
         earliest = rows.first_key - (rows.first + rows.queries - 1)
@@ -54,7 +54,7 @@ def _bands(heads: Gaussians, rows: Rows) -> Band:
     if not heads.normalize:
         rows = dataclasses.replace(rows, ends=None)
     radius = heads.radius(rows.dtype)
-    count = min(2 * radius + 1, rows.keys)
+    count = torch.sym_min(2 * radius + 1, rows.keys)
     whole, rest = heads.centres(rows.first, rows.queries, rows.device)
     wanted = whole + torch.floor(rest + 0.5).long() - radius - rows.first_key
     starts = torch.minimum(wanted, rows.ends_seen(heads.causal) - count).clamp(min=0)

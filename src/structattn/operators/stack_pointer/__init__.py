@@ -1,5 +1,6 @@
 """Stack pointer attention: the distribution over the position on top of a stack."""
 
+import torch
 from torch import Tensor
 
 from structattn.operators.common.checks import checked_lengths, computing_precision, integer_lengths, require_shape
@@ -62,7 +63,8 @@ def stack_pointer(
     (actions, values), dtype = computing_precision(actions=actions, values=values)
     if choice == "cpu":
         integers = integer_lengths(lengths, batch, values.device)
-        way = readings_by_map if map_is_cheaper(time, values.shape[2]) else readings_by_stack
+        exporting = torch.compiler.is_exporting()  # the program serves any length
+        way = readings_by_map if exporting or map_is_cheaper(time, values.shape[2]) else readings_by_stack
         return way(actions, values, integers).to(dtype)
     checked = checked_lengths(lengths, batch, time, values.device)
     if choice == "gpu":
