@@ -41,8 +41,8 @@ the kernel is called once for each index. In forward mode (`jvp`, `jacfwd`, `hes
 in place of the kernel, at its cost. Within transforms, `nondeterministic_stack_step` and `stack_rnn_step` run as the
 definition. `gaussian_weights` has no tensors to differentiate. `torch.compile` is tested with `fullgraph=True`, with
 gradients where there are any; torch itself does not transform compiled functions (`torch.func.grad(torch.compile(f))`):
-compile the transformed function instead. Layers exported by `torch.export` serve any batch size and, but for DeltaProduct and
-StackTrans, whose loops tracing unrolls, any number of steps.
+compile the transformed function instead. Layers exported by `torch.export` serve any batch size and, but for
+DeltaProduct and StackTrans, whose loops tracing unrolls, any number of steps.
 
 `fork` is a call of the operator in a process forked from one that has called it. Whole models compute with torch's own
 threads as well, which do not survive `os.fork`: the first large product in the child waits forever. Call

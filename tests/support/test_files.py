@@ -177,6 +177,16 @@ def test_a_held_lock_names_its_owner(tmp_path):
         pass
 
 
+def test_a_full_disk_leaves_a_lock_without_its_owner(tmp_path, file_size_limit):
+    with (
+        file_size_limit(0),
+        exclusive_lock(tmp_path / "lock", "training"),
+        pytest.raises(StructattnError, match="training is already running in process unknown"),
+        exclusive_lock(tmp_path / "lock", "training"),
+    ):
+        pass
+
+
 def test_a_lock_dies_with_its_owner(tmp_path):
     program = (
         "import os, sys; from pathlib import Path; from structattn.support.locks import exclusive_lock\n"

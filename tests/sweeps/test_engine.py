@@ -1,14 +1,17 @@
 """The scheduling loop completes every job even if workers fail; the engines."""
 
+import errno
 import itertools
 import os
 import signal
+import socket
 import sys
 import threading
 import time
 from collections import deque
 from dataclasses import replace
 from multiprocessing import Pipe, forkserver
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -160,7 +163,7 @@ def test_rejections_end_a_sweep_of_which_no_job_is_running(jobs):
 def test_a_missing_library_is_reported_with_its_extra(module_name, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, module_name, None)  # importing it fails
     with pytest.raises(
-        UsageError, match=rf"optional library {module_name}, .*pip install '(ray>=|structattn\[cluster\])"
+        UsageError, match=rf"optional library {module_name}, .*pip install '(ray\[client\]>=|structattn\[cluster\])"
     ):
         RayEngine() if module_name == "ray" else SlurmEngine(1, tmp_path)
 
@@ -257,6 +260,26 @@ def test_error_messages_fit_a_pipe_and_out_of_memory_is_retried(jobs, monkeypatc
     for error in (MemoryError("1 GB"), torch.OutOfMemoryError("1 GB")):
         monkeypatch.setattr(work, "train", raises(error))
         assert run_job(jobs[0]) == JobResult("crashed", "out of memory: 1 GB")
+    monkeypatch.setattr(work, "train", raises(OSError(errno.ENOSPC, "No space left on device", "scores/test.json")))
+    advice = "free some disk space and run the same command again"
+    assert run_job(jobs[0]) == JobResult("failed", f"scores/test.json: No space left on device; {advice}")
+
+
+def test_ray_asks_for_a_cluster_that_answers(monkeypatch):
+    def refuse(address, **options):
+        raise ValueError("Ray Client requires pip package `ray[client]`\nmore")
+
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(init=refuse))
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        port = listening.getsockname()[1]
+        with pytest.raises(UsageError, match=rf"^--cluster address=127\.0\.0\.1:{port}: cannot be reached \("):
+            RayEngine(address=f"127.0.0.1:{port}")
+        listening.listen()
+        with pytest.raises(
+            UsageError, match=rf"^--cluster address=ray://127\.0\.0\.1:{port}: Ray Client requires .*`$"
+        ):
+            RayEngine(address=f"ray://127.0.0.1:{port}")
 
 
 def test_the_time_limit_of_slurm_saves_a_checkpoint(jobs, monkeypatch):

@@ -1,6 +1,7 @@
 """Whole sweeps: killed workers resume, and the results equal those of an uninterrupted sweep."""
 
 import contextlib
+import errno
 import json
 import os
 import random
@@ -21,6 +22,7 @@ from structattn.support.environment import source_commit
 from structattn.support.errors import DataError, StructattnError, UsageError
 from structattn.support.json_files import DIGEST
 from structattn.support.processes import start_context
+from structattn.sweeps import sweep as sweeps
 from structattn.sweeps.engines import ProcessPoolEngine
 from structattn.sweeps.outcome import outcome_of_run
 from structattn.sweeps.results import read_sweep_results
@@ -259,6 +261,22 @@ def test_a_trial_that_cannot_be_evaluated_has_failed_once(tree, run_here, tmp_pa
     with pytest.raises(StructattnError, match="8 of 8 trials failed") as error:
         run_here(tree, tmp_path / "sweep")
     assert len(error.value.__notes__) == 8
+
+
+def test_on_a_full_disk_the_errors_of_the_trials_are_reported(tree, run_here, tmp_path, monkeypatch):
+    def full(write):
+        def writes_other_files(path, *content):
+            if path.name in ("failed.json", "table.json"):
+                raise OSError(errno.ENOSPC, "No space left on device", str(path))
+            write(path, *content)
+
+        return writes_other_files
+
+    tree["evaluate"] = {"gen": "all"}
+    for name in ("write_json", "replace_file"):
+        monkeypatch.setattr(sweeps, name, full(getattr(sweeps, name)))
+    with pytest.raises(StructattnError, match="8 of 8 trials failed"):
+        run_here(tree, tmp_path / "sweep")
 
 
 @pytest.mark.parametrize("max_jobs", [pytest.param(1, marks=pytest.mark.slow), 4])

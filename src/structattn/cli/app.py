@@ -30,7 +30,7 @@ from structattn.cli.train import train
 from structattn.cli.translate import translate
 from structattn.support import __version__
 from structattn.support.environment import escape_control_characters, is_out_of_memory, out_of_memory_message
-from structattn.support.errors import DISK_FULL, ReportedError, StructattnError
+from structattn.support.errors import ReportedError, StructattnError, described
 from structattn.support.plugins import loaded_plugins
 
 
@@ -49,12 +49,6 @@ def _fail(message: str, exit_code: int, notes: Sequence[str] = ()) -> SystemExit
     return SystemExit(exit_code)
 
 
-def _describe(error: OSError) -> str:
-    path = f"{error.filename}: " if error.filename else ""
-    advice = "; free some disk space and run the same command again" if error.errno in DISK_FULL else ""
-    return f"{path}{error.strerror or error}{advice}"
-
-
 def _failure(error: BaseException) -> SystemExit | None:
     """Report an error that has its cause outside the program, and return the exception that ends it; None: a bug."""
     if is_out_of_memory(error):
@@ -64,7 +58,7 @@ def _failure(error: BaseException) -> SystemExit | None:
     if isinstance(error, StructattnError):
         return _fail(str(error), error.exit_code, getattr(error, "__notes__", ()))
     if isinstance(error, OSError):
-        return _fail(_describe(error), StructattnError.exit_code)
+        return _fail(described(error), StructattnError.exit_code)
     return None
 
 

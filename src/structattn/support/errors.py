@@ -8,6 +8,17 @@ DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Error numbers of a full disk, and of a quota or file size limit that is reached."""
 
 
+def explained(error: OSError) -> str:
+    """Return the reason of an error of the operating system, with what to do where the disk is full."""
+    advice = "; free some disk space and run the same command again" if error.errno in DISK_FULL else ""
+    return f"{error.strerror or error}{advice}"
+
+
+def described(error: OSError) -> str:
+    """Return the path and the reason of an error of the operating system."""
+    return f"{error.filename}: {explained(error)}" if error.filename else explained(error)
+
+
 class StructattnError(Exception):
     """Base class of errors caused by input or environment; the message gives problem, location and expectation."""
 

@@ -58,7 +58,7 @@ def exclusive_lock(path: Path, purpose: str, timeout: float = 0) -> Iterator[Non
             stack.enter_context(lock_file(path, timeout))
         except BlockingIOError:
             raise LockedError(f"{path}: {purpose} is already running in process {_owner(path)}") from None
-        with suppress(PermissionError):  # Windows keeps others, and this process, from a locked file
+        with suppress(OSError):  # Windows keeps this process, too, from a locked file; on a full disk, the lock holds
             path.write_text(f"{getpid()}\n")
         yield
 

@@ -3,6 +3,7 @@
 import io
 import os
 import signal
+import socket
 import threading
 import time
 from collections.abc import Hashable
@@ -92,6 +93,17 @@ def _run_and_send(job: Job, sender: Connection) -> None:
         sender.send(result)
 
 
+def _require_reachable(address: str) -> None:
+    """Raise UsageError if nothing answers at HOST:PORT, for which Ray itself would wait for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdecimal():  # unlike "auto", which Ray looks up
+        try:
+            socket.create_connection((host, int(port)), timeout=10).close()
+        except OSError as error:
+            reason = f"cannot be reached ({error.strerror or error})"
+            raise UsageError(f"--cluster address={address}: {reason}") from None
+
+
 class RayEngine:
     """An engine that runs each job as a Ray task. All machines must share the file system with the run folders.
 
@@ -100,13 +112,19 @@ class RayEngine:
         address: the address of a cluster; None starts Ray on this machine and stops it at the end.
 
     Raises:
-        UsageError: Ray is not installed.
+        UsageError: Ray is not installed, does not start, or there is no cluster at the address.
     """
 
     def __init__(self, max_jobs: int | None = None, address: str | None = None) -> None:
         self._ray: Any = import_library("ray", "cluster", "--engine ray")
         local = {} if address else {"num_cpus": max_jobs, "include_dashboard": False}
-        self._ray.init(address=address, log_to_driver=False, logging_level="ERROR", **local)
+        if address:
+            _require_reachable(address)
+        try:
+            self._ray.init(address=address, log_to_driver=False, logging_level="ERROR", **local)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            given = f"--cluster address={address}" if address else "--engine ray"
+            raise UsageError(f"{given}: {str(error).splitlines()[0]}") from None
         self.max_jobs = max_jobs or int(self._ray.cluster_resources().get("CPU", 1))
         # The scheduler decides from the checkpoints whether to restart a crashed worker, so Ray must not retry.
         self._run_job = self._ray.remote(num_cpus=1, max_retries=0)(run_job)

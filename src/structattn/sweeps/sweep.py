@@ -85,11 +85,15 @@ def run_sweep(
             failed += run(_evaluations(sweep, folder, read_results(folder, plan.brackets())))
         except StopRequested as request:
             raise Interrupted(f"{path}: {request}; run the same command again to resume") from None
-        if failed:
-            write_json(folder.failed, "failed", {"trials": sorted({job.trial.name for job, _ in failed})})
         brackets = plan.brackets()
         rows = table_rows(read_results(folder, brackets), brackets, sweep.splits_of_selected)
-        replace_file(folder.table, json.dumps([asdict(row) for row in rows], indent=1) + "\n")
+        try:
+            if failed:
+                write_json(folder.failed, "failed", {"trials": sorted({job.trial.name for job, _ in failed})})
+            replace_file(folder.table, json.dumps([asdict(row) for row in rows], indent=1) + "\n")
+        except OSError:
+            if not failed:  # else the errors of the trials, say of the same full disk, say more
+                raise
     if failed:
         raise _failure(path, failed, len(trials))
     return rows

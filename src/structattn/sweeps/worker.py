@@ -12,7 +12,7 @@ from structattn.loading.evaluate import evaluate, is_scored
 from structattn.runs.folder import SWEEP_SETTINGS, RunFolder, check_same_settings
 from structattn.settings.training import Budget
 from structattn.support.environment import is_out_of_memory
-from structattn.support.errors import Interrupted, LockedError, SettingsError, StructattnError
+from structattn.support.errors import Interrupted, LockedError, SettingsError, StructattnError, described
 from structattn.support.files import create_folder_unflushed, flush_names, flush_to_disk, others_in
 from structattn.support.locks import exclusive_lock
 from structattn.support.progress import progress_in_worker
@@ -70,10 +70,16 @@ def run_job(job: Job) -> JobResult:
     except StructattnError as error:
         return JobResult("crashed" if isinstance(error, LostProcessError) else "failed", str(error))
     except Exception as error:  # of any kind: the other trials continue, and it is reported at the end
-        if is_out_of_memory(error):  # other jobs may have used the memory, so a retry can succeed
-            return JobResult("crashed", f"out of memory: {error}")
-        return JobResult("failed", traceback.format_exc()[-MAX_MESSAGE_LENGTH:])
+        return _failed(error)
     return JobResult("done")
+
+
+def _failed(error: Exception) -> JobResult:
+    if is_out_of_memory(error):  # other jobs may have used the memory, so a retry can succeed
+        return JobResult("crashed", f"out of memory: {error}")
+    if isinstance(error, OSError):
+        return JobResult("failed", described(error))
+    return JobResult("failed", traceback.format_exc()[-MAX_MESSAGE_LENGTH:])
 
 
 def _train_and_evaluate(job: Job) -> None:

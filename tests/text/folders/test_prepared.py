@@ -135,8 +135,9 @@ def test_a_failed_write_leaves_nothing_on_disk(tmp_path, error, raised):
         write(tmp_path / "folder", splits={"train": [[3]], "valid": ending_in(error)}, log_probabilities=None)
     assert list(tmp_path.iterdir()) == []
     if isinstance(error, OSError):
-        assert (
-            str(caught.value) == f"{tmp_path / 'folder'}: cannot be written; nothing was kept: No space left on device"
+        assert str(caught.value) == (
+            f"{tmp_path / 'folder'}: cannot be written; nothing was kept: No space left on device; free some disk "
+            "space and run the same command again"
         )
 
 

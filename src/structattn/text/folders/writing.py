@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from structattn.support.errors import DataError
+from structattn.support.errors import DataError, explained
 from structattn.support.files import (
     create_folder,
     create_folder_unflushed,
@@ -159,7 +159,7 @@ def new_prepared_folder(folder: Path) -> Iterator[Path]:
         with write_folder_atomically(folder) as temporary:
             yield temporary
     except OSError as error:
-        raise DataError(folder, f"cannot be written; nothing was kept: {error.strerror or error}") from error
+        raise DataError(folder, f"cannot be written; nothing was kept: {explained(error)}") from error
 
 
 def write_header(
