@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from structattn.attention import StackTransAttention
+from structattn.models.block import Block
 from structattn.models.builders.layers import VocabularySpec
 from structattn.models.builders.models import build_language_model
 from structattn.operators import SuperpositionAction
@@ -74,6 +75,19 @@ def test_explained_weights_give_the_readings(form):
     if layer.null is not None:
         readings = readings + weights[..., :1].transpose(1, 2) * layer.null
     torch.testing.assert_close(layer.output(readings.flatten(2)) + torch.expm1(layer.log_gain) * x, layer(x))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("place", ["stack", "attention"])
+def test_the_gain_is_of_the_residual_only_in_added_stacks(place):
+    layer, x = layer_of("released"), torch.randn(2, 6, 4).double()
+    block = Block(4, norm="pre", **{place: layer}).double()
+    gain = layer.log_gain.exp()
+    seen = x if place == "stack" else block.attention.norm(x)
+    projected = layer(seen) - (gain - 1) * seen  # W_o r
+    expected = gain * x + projected if place == "stack" else x + (gain - 1) * seen + projected
+    torch.testing.assert_close(block(x), expected)
+    assert torch.allclose(block(x), gain * x + projected) == (place == "stack")
 
 
 def test_parameter_counts():

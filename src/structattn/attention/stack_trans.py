@@ -41,8 +41,10 @@ class StackTransAttention(nn.Module):
     """y_t = W_o r_t + (e^gamma - 1) x_t, r_t the readings of H stacks (StackTrans, arXiv:2507.15343, section 3).
 
     Each stack is a superposition stack of K cells of size m / H, whose items are lost below the last cell, with actions
-    a_t = softmax(..), and a mask M that moves with the cells. With its residual connection the layer is
-    e^gamma x + W_o r. The reading is over all cells:
+    a_t = softmax(..), and a mask M that moves with the cells. As an added stack and over depth, whose residual
+    connections have no norm and no dropout, the layer is e^gamma x + W_o r, as published. In place of attention the
+    gain is dropped out with the reading, and in a pre-norm block it weights the normalized input:
+    x + Dropout((e^gamma - 1) LN(x) + W_o r), r of LN(x). The reading is over all cells:
 
     - ``form="released"``, as the authors' package: actions and pushed vectors are linear in x, a learned null cell v is
       read beside the cells, and the weights are those of softmax(w . S_i + log M_i), log M = 0 for v.
