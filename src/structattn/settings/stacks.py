@@ -23,7 +23,8 @@ class Superposition(Settings):
     attention: Literal["superposition"]
     stack_embedding_size: Size = Field(description="m, the size of the stack vectors")
     pushed_activation: Literal["sigmoid", "none"] = Field(
-        default="sigmoid", description="activation of pushed vectors; sigmoid in the paper, none in the authors' code"
+        default="sigmoid",
+        description="activation of pushed vectors; sigmoid in the paper, none in the authors' code of transformers",
     )
     num_heads: Size = Field(default=1, description="number of stacks, each with vectors of size m / num_heads")
 
@@ -33,6 +34,11 @@ class Superposition(Settings):
 class RecurrentSuperposition(Superposition):
     """Superposition stack of a recurrent network (Joulin & Mikolov 2015; DuSell & Chiang 2024, section 6)."""
 
+    pushed_activation: Literal["sigmoid", "none"] = Field(
+        default="sigmoid",
+        description="activation of pushed vectors; sigmoid in the papers and in the code of DuSell & Chiang (2024), "
+        "none in that of Li et al. (2024)",
+    )
     num_heads: Literal[1] = Field(default=1, description="1; several stacks are for transformers")
     depth: Positive | None = Field(
         default=None,
@@ -51,7 +57,8 @@ class Nondeterministic(Settings):
     )
     stack_embedding_size: Size = Field(description="m, the size of the stack vectors")
     pushed_activation: Literal["sigmoid", "exp"] = Field(
-        default="sigmoid", description="activation of pushed vectors; sigmoid in the paper, exp in the authors' code"
+        default="sigmoid",
+        description="activation of pushed vectors; sigmoid in the paper, exp in the authors' code of transformers",
     )
     window: Positive | None = Field(
         default=None, description="maximum number of steps between the push and the pop of an item; null: no limit"
@@ -68,6 +75,9 @@ class Nondeterministic(Settings):
 class RecurrentNondeterministic(Nondeterministic):
     """Nondeterministic stack of a recurrent network (DuSell & Chiang 2023), whose actions have biases."""
 
+    pushed_activation: Literal["sigmoid", "exp"] = Field(
+        default="sigmoid", description="activation of pushed vectors; sigmoid in the paper and in the authors' code"
+    )
     pop_offset: float = Field(default=0.0, description="0; for transformers only")
 
     @field_validator("pop_offset")
