@@ -67,8 +67,8 @@ class Nondeterministic(Settings):
         default=0.0,
         ge=-100,
         le=100,
-        description="number added to the log-weights of pops, 0 in the paper; with 2, more seeds learn to use "
-        "the stack on w#w^R",
+        description="number added to the log-weights of pops, 0 in the paper; with 2, nine of ten seeds learned to use "
+        "the stack on w#w^R, seven without, which decides nothing",
     )
 
 
