@@ -87,8 +87,7 @@ def test_published_numbers_beside_small_models_are_marked(path):
 @pytest.mark.parametrize("model", ["Tf+Sup", "Tf+Nd"])
 def test_published_translation_scores_stand_beside_stacks_without_sigmoid(model):
     assert not compared("stack_translation/full", model)
-    for each in compared("stack_translation/full", f"{model}, no sigmoid"):
-        assert each.differences == ("published with validation every 50,000 pairs",)
+    assert {each.differences for each in compared("stack_translation/full", f"{model}, no sigmoid")} == {()}
     sweep = load_sweep(RECIPES / "stack_translation/full.yaml")
     cell = {"size": "160", "model": f"{model}, no sigmoid"}
     stacks = [cell_settings(sweep, cell)["model"][side]["layers"][2] for side in ("encoder", "decoder")]
