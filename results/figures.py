@@ -51,7 +51,7 @@ def pairs(rows: Sequence[Row]) -> list[Pair]:
             label = row.labels[place] + score + source
             interval = None
             if place < len(published.deviations):
-                error = published.deviations[place] / math.sqrt(published.seeds)
+                error = published.deviations[place] / math.sqrt(published.seeds - 1)  # of populations: divided by n
                 interval = critical_value(published.seeds) * error
             found.setdefault(label, Pair(label, Number(value, interval), ours))
     return list(found.values())

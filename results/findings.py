@@ -67,7 +67,7 @@ class Published(Settings):
     """Published numbers, in the order of the finding: ours first, then that with which it is compared."""
 
     values: tuple[float, ...] = ()
-    deviations: tuple[float, ...] = Field(default=(), description="standard deviations over seeds, as printed")
+    deviations: tuple[float, ...] = Field(default=(), description="population standard deviations, as printed")
     seeds: int = Field(default=5, description="behind the deviations")
     text: str = Field(default="", description="where there are no numbers")
 

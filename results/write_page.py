@@ -69,8 +69,8 @@ PAPER = """# Results: {paper}
 - **±95 %** is half the width of the 95 % confidence interval of our mean over trials; for BLEU, chrF2 and TER, of
   the score.
 - **Cost**, with successive halving, is the share of the training that the trials would have had without it.
-- **Comparisons** use the paper's unit. The published ± is a standard deviation. *Inside*: the published number lies
-  within our interval.
+- **Comparisons** use the paper's unit. The published ± is a population standard deviation (divisor n). *Inside*: the
+  published number lies within our interval.
 - **Claims** hold, fail or are undecided as on the page of all findings.
 - **Models**: Tf is a transformer; +Sup adds superposition stack attention in the middle layer, +Nd nondeterministic
   stack attention in the middle layer, and +stack stack pointers in every layer. What stands for the empty stack,

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from structattn.metrics.statistics import sample_statistics
 from structattn.settings.sweep import SweepSettings
 
 ROOT = Path(__file__).parents[2]
@@ -202,6 +203,14 @@ def test_differences_with_covariates():
     assert "8 of 8 trials ended at the cap of epochs" in regression.covariates(results)
     del trials[0]["sampled"][regression.RATE]
     assert regression.covariates(results) == ""
+
+
+def test_published_intervals_are_those_of_population_deviations():
+    numbers = [70.1, 71.9, 68.4, 74.0, 69.3]
+    published = {"values": [np.mean(numbers)], "deviations": [np.std(numbers)], "seeds": len(numbers)}
+    finding = findings.Finding.model_validate({"finding": "x", "published": published})
+    (pair,) = figures.pairs([findings.Row(finding, findings.UNDECIDED, "", (findings.Number(70.0),), labels=("Tf",))])
+    assert pair.published.interval == pytest.approx(sample_statistics(numbers).interval)
 
 
 def test_figures_have_every_score_of_a_cell():
