@@ -33,14 +33,14 @@ class NondeterministicStackAttention(nn.Module):
     """y_t = W_y r_t, where r_t is a nondeterministic stack's reading (DuSell & Chiang 2024, section 5, (17) to (20)).
 
     W_a x_t are the log-weights of all transitions, v_t = sigmoid(W_v x_t) is the pushed vector, and v_0 = sigmoid(w_v)
-    is the bottom vector. The reading is the expected top vector for each state and top symbol: |Q| |S| m numbers, state
-    major, then symbol, then vector. No projection has a bias: d (A + m + |Q| |S| m) + m parameters
-    with A = |Q|^2 |S| (2 |S| + 1) transitions, laid out for each (q, x) as push (r, y), replace (r, y), pop (r).
+    is the bottom vector. The reading is the expected top vector for each state and top symbol: Q S m numbers, state
+    major, then symbol, then vector. No projection has a bias: d (A + m + Q S m) + m parameters
+    with A = Q^2 S (2 S + 1) transitions, laid out for each (q, x) as push (r, y), replace (r, y), pop (r).
 
     Args:
         d_model: d.
-        num_states: |Q|.
-        stack_alphabet_size: |S|, the bottom symbol included.
+        num_states: Q, the number of states.
+        stack_alphabet_size: S, the number of stack symbols, the bottom symbol included.
         stack_embedding_size: m, the size of a stack vector.
         pushed_activation: applied to W_v x_t: "sigmoid" as in the paper, or "exp" as in its code.
         window: number of steps after its push in which an item can be popped; None: no limit, as in the paper.
@@ -82,7 +82,7 @@ class NondeterministicStackAttention(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch time d_model"], lengths: Lengths = None
     ) -> Float[Tensor, "batch time d_model"]:
-        """Process whole sequences. Cost: O(T^3 |Q|^3 |S|), or O(T D^2 |Q|^3 |S|) with a window D, plus projections."""
+        """Process whole sequences. Cost: O(T^3 Q^3 S), or O(T D^2 Q^3 S) with a window D, plus projections."""
         logits, values = self._logits_and_values(mask_padding(x, lengths))
         transitions, bottom = self._transitions(logits), torch.sigmoid(self.bottom)
         readings = nondeterministic_stack(*transitions, values, bottom, lengths=lengths, window=self.window)
@@ -99,7 +99,7 @@ class NondeterministicStackAttention(nn.Module):
     def step(
         self, x_t: Float[Tensor, "batch d_model"], state: NondeterministicStackState
     ) -> tuple[Float[Tensor, "batch d_model"], NondeterministicStackState]:
-        """Process one position. Cost: O(t^2 |Q|^3 |S|) for step t, or O(D^2 |Q|^3 |S|) with a window D."""
+        """Process one position. Cost: O(t^2 Q^3 S) for step t, or O(D^2 Q^3 S) with a window D."""
         logits, values = self._logits_and_values(x_t)
         reading, state = nondeterministic_stack_step(*self._transitions(logits), values, state)
         return self.output(reading.flatten(1)), state

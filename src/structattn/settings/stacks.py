@@ -51,10 +51,8 @@ class Nondeterministic(Settings):
     """Nondeterministic stack attention (DuSell & Chiang 2024, section 5)."""
 
     attention: Literal["nondeterministic"]
-    num_states: int = Field(ge=1, le=16, description="|Q|, number of states of the pushdown automaton")
-    stack_alphabet_size: int = Field(
-        ge=1, le=16, description="|Γ|, number of stack symbols, including the bottom symbol"
-    )
+    num_states: int = Field(ge=1, le=16, description="Q, number of states of the pushdown automaton")
+    stack_alphabet_size: int = Field(ge=1, le=16, description="S, number of stack symbols, including the bottom symbol")
     stack_embedding_size: Size = Field(description="m, the size of the stack vectors")
     pushed_activation: Literal["sigmoid", "exp"] = Field(
         default="sigmoid",

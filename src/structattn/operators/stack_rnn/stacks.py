@@ -54,7 +54,7 @@ class RecurrentStack:
 
     superposition: softmax of three logits, the probabilities of push, no-op and pop (Joulin & Mikolov 2015).
     nondeterministic: the log-weights of all transitions, for each state q and top symbol
-    x in the order push (r, y), replace (r, y), pop (r) (DuSell & Chiang 2022, 2024).
+    x in the order push (r, y), replace (r, y), pop (r) (DuSell & Chiang 2023).
     stratified: the logistic function of two numbers, the strengths of push and pop (Grefenstette et al. 2015).
 
     Args:
