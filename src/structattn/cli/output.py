@@ -1,10 +1,8 @@
 """Print text that may contain names of files or axes, with nothing in it that a terminal would execute, and JSON."""
 
 import json
-import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
@@ -72,7 +70,13 @@ def print_json(content: Any) -> None:
         content: dataclasses, mappings, sequences, and what JSON can hold; numbers that are not finite become null, and
             anything else a string.
     """
-    sys.stdout.write(json.dumps(_plain(content), allow_nan=False) + "\n")
+    from pydantic_core import to_jsonable_python
+
+    def known(value: object) -> object:
+        return dict(value) if isinstance(value, Mapping) else str(value)
+
+    plain = to_jsonable_python(content, inf_nan_mode="null", fallback=known)
+    sys.stdout.write(json.dumps(plain, allow_nan=False) + "\n")
 
 
 def print_results(
@@ -87,15 +91,3 @@ def print_results(
             print_json(as_json(each))
         else:
             sys.stdout.write(as_text(each))
-
-
-def _plain(value: Any) -> Any:
-    if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else None
-    return value if value is None or isinstance(value, str | int) else str(value)

@@ -1,9 +1,10 @@
 """Scores: log-probabilities of given texts, and the scores of a split with their JSON form in a run folder."""
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
+
+from pydantic_core import to_jsonable_python
 
 from structattn.metrics.statistics import Proportion
 from structattn.metrics.translation import MetricScore
@@ -261,16 +262,7 @@ class SplitScores:
     text: TextScores | None = None
 
 
-def _finite(value: Any) -> Any:
-    """Replace numbers that JSON cannot hold, such as an overflowed perplexity or NaN, by None."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
-    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
-
-
 def scores_to_json(scores: SplitScores, **rest: Any) -> dict[str, Any]:
-    """Return the scores and ``rest`` as one object that JSON can hold."""
-    content: dict[str, Any] = _finite({**asdict(scores), **rest})
+    """Return the scores and ``rest`` as one object that JSON can hold; numbers that are not finite become None."""
+    content: dict[str, Any] = to_jsonable_python({**asdict(scores), **rest}, inf_nan_mode="null", fallback=dict)
     return content
