@@ -14,6 +14,7 @@ from structattn.support.files import (
     others_in,
     write_atomically,
 )
+from structattn.support.grouping import leaves
 from structattn.support.reading import read_bytes
 
 
@@ -128,18 +129,15 @@ def count(value: int | None) -> str:
     return MISSING if value is None else f"{value:,}"
 
 
-def flattened(tree: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+def flattened(tree: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Flatten a nested mapping into (dotted path, text) pairs, in order."""
-    pairs: list[tuple[str, str]] = []
-    for key, value in tree.items():
-        path = f"{prefix}{key}"
-        if isinstance(value, Mapping):
-            pairs += flattened(value, f"{path}.")
-        elif isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
-            pairs.append((path, " ".join(value)))
-        else:
-            pairs.append((path, MISSING if value is None else str(value)))
-    return pairs
+    return [(path, _text(value)) for path, value in leaves(tree, lambda _: False)]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
+        return " ".join(value)
+    return MISSING if value is None else str(value)
 
 
 SIGNATURE: Final = "made with structattn"

@@ -15,6 +15,7 @@ from structattn.settings.run import LIMITS, RunSettings, resolve_settings
 from structattn.settings.yaml import parse_mapping
 from structattn.support.errors import CheckpointError, DataError, SettingsError, StructattnError, UsageError
 from structattn.support.files import flush_to_disk, others_in, remove_file_unflushed, remove_folders, replace_file
+from structattn.support.grouping import leaves
 from structattn.support.json_files import read_json, write_json
 from structattn.support.plugins import require_loaded
 from structattn.support.reading import read_bytes
@@ -274,15 +275,6 @@ def check_same_data(run_dir: RunFolder, identity: Identity, path: Path) -> None:
         )
 
 
-def flatten(tree: object, prefix: str = "") -> dict[str, object]:
+def flatten(tree: object) -> dict[str, object]:
     """Flatten nested mappings and lists to a mapping from dotted paths to leaves."""
-    if isinstance(tree, dict):
-        items = [(str(key), value) for key, value in tree.items()]
-    elif isinstance(tree, list) and tree:
-        items = [(str(index), value) for index, value in enumerate(tree)]
-    else:
-        return {prefix: tree}
-    leaves: dict[str, object] = {}
-    for key, value in items:
-        leaves |= flatten(value, f"{prefix}.{key}" if prefix else key)
-    return leaves
+    return dict(leaves(tree))

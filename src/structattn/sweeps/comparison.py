@@ -2,14 +2,16 @@
 
 import json
 import re
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
+from typing import Any
 
 from structattn.metrics.statistics import Proportion, SampleStatistics, wilson_interval
 from structattn.metrics.verdicts import Difference, Judgement, judge, mean_difference, share_difference
 from structattn.settings.published import Claim, PublishedTable, PublishedValue, ScoreName
 from structattn.settings.sweep import SweepSettings, matches
+from structattn.support.grouping import leaves
 from structattn.sweeps.table import TableRow
 from structattn.sweeps.trials import Cell, cell_settings
 
@@ -212,8 +214,8 @@ def configuration_differences(sweep: SweepSettings, table: PublishedTable, value
     Raises:
         SettingsError: the published settings are invalid.
     """
-    ours = dict(_leaves(cell_settings(sweep, value.cell)))
-    theirs = dict(_leaves(cell_settings(sweep, value.cell, {**table.settings, **value.settings})))
+    ours = _fields(cell_settings(sweep, value.cell))
+    theirs = _fields(cell_settings(sweep, value.cell, {**table.settings, **value.settings}))
     changed = (
         f"{re.sub(r'[.][0-9]+', '', path)} is {_shown(ours.get(path))}, published {_shown(theirs.get(path))}"
         for path in dict.fromkeys(chain(ours, theirs))
@@ -222,17 +224,9 @@ def configuration_differences(sweep: SweepSettings, table: PublishedTable, value
     return (*dict.fromkeys(changed), *table.differences, *value.differences)
 
 
-def _leaves(tree: object, path: str = "") -> Iterator[tuple[str, object]]:
-    """Yield the dotted path and the value of each field; lists of layers are entered, others are values."""
-    if isinstance(tree, Mapping):
-        items = [(str(key), value) for key, value in tree.items()]
-    elif isinstance(tree, list) and any(isinstance(value, Mapping) for value in tree):
-        items = [(str(index), value) for index, value in enumerate(tree)]
-    else:
-        yield path, tree
-        return
-    for key, value in items:
-        yield from _leaves(value, f"{path}.{key}" if path else key)
+def _fields(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the dotted path and the value of each field; lists of layers are entered, others are values."""
+    return dict(leaves(settings, lambda values: any(isinstance(value, Mapping) for value in values)))
 
 
 def _shown(value: object) -> str:
