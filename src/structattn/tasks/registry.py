@@ -130,8 +130,6 @@ _KINDS = (
         "recognition.task.recognition_task",
         evaluate="recognition.evaluate.recognition_scores",
         explainer="recognition.predict.RecognitionExplainer",
-        scorer="recognition.predict.no_scorer",
-        generator="recognition.predict.no_generator",
         predictor="recognition.predict.RecognitionPredictor",
     ),
     _built_in(

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -14,7 +13,7 @@ from structattn.support.devices import device_of
 from structattn.support.progress import Advance, show_nothing
 from structattn.support.shapes import Float
 from structattn.tasks.language_modeling.predict import TextExplainer
-from structattn.tasks.loaded import TEXTS, LoadedRun, Prediction, cannot, require_positions
+from structattn.tasks.loaded import TEXTS, LoadedRun, Prediction, require_positions
 from structattn.tasks.recognition.losses import label_logits, recognition_logits
 from structattn.text.batching.sequences import Batch, make_batch
 from structattn.text.lines import encoded
@@ -68,13 +67,3 @@ class RecognitionExplainer(TextExplainer):
         """Return <pad> for each position: no token is predicted."""
         (length,) = batch.lengths.tolist()
         return np.zeros(length, dtype=np.int64), np.zeros(length)
-
-
-def no_scorer(run: LoadedRun, per_token: bool, batch_size: int) -> NoReturn:
-    """Refuse to score strings: a recognizer gives no probabilities of them."""
-    raise cannot(run, "score texts", "the task 'formal_language' or 'language_modeling'")
-
-
-def no_generator(run: LoadedRun, settings: Any) -> NoReturn:
-    """Refuse to generate strings."""
-    raise cannot(run, "generate text", "the task 'formal_language' or 'language_modeling'")
