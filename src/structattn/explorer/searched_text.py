@@ -13,7 +13,6 @@ from structattn.settings.training import StreamBatches
 from structattn.support.errors import UsageError
 from structattn.support.shapes import Bool, Float, Int
 from structattn.tasks.language_modeling.generator import GenerationSettings, TextGenerator
-from structattn.tasks.language_modeling.prompts import TextEncoder
 from structattn.tasks.loaded import TEXTS
 from structattn.tasks.registry import kind_of
 from structattn.tasks.translation.explain import decoded_pair_batch
@@ -143,7 +142,7 @@ def continued_text(run: TrainedRun, text: str, beam: int, number: int) -> tuple[
         DataError: the text cannot be encoded, or is too long for the model.
         UsageError: the run is no language model of text or of a formal language, or ``beam`` is less than 1.
     """
-    search = TextGenerator(TextEncoder(run), GenerationSettings(beam=beam)).search_tree(text, number, TEXTS)
+    search = TextGenerator(run, GenerationSettings(beam=beam)).search_tree(text, number, TEXTS)
     ids = [*search.prompt, *search.tree.path(search.best)]  # the last one needs no position
     inputs, targets = torch.tensor([ids[:-1]]), torch.tensor([ids[1:]])
     batch = Batch(inputs, targets, torch.tensor([len(ids) - 1]), (number - 1,))

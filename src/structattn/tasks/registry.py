@@ -29,7 +29,7 @@ def _of_topic(name: str) -> Callable[..., Any]:
 _evaluate = _of_topic("language_modeling.evaluate.language_modeling_scores")
 _explainer = _of_topic("language_modeling.predict.TextExplainer")
 _scorer = _of_topic("language_modeling.predict.make_text_scorer")
-_generator = _of_topic("language_modeling.generator.make_generator")
+_generator = _of_topic("language_modeling.generator.TextGenerator")
 
 
 def _no_predictor(run: LoadedRun, batch_size: int) -> Predictor:

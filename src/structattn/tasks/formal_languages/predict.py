@@ -12,7 +12,6 @@ from structattn.tasks.formal_languages.dependencies import dependency_scores, ha
 from structattn.tasks.formal_languages.language_files.language_file import prepared_language
 from structattn.tasks.language_modeling.evaluate import language_modeling_scores
 from structattn.tasks.language_modeling.generator import GenerationSettings, TextGenerator
-from structattn.tasks.language_modeling.prompts import TextEncoder
 from structattn.tasks.loaded import LoadedRun
 from structattn.tasks.scores import SplitScores
 
@@ -37,7 +36,7 @@ def make_generator(run: LoadedRun, settings: GenerationSettings) -> TextGenerato
         except ValueError:  # a probability is outside the range of float64
             return None
 
-    return TextGenerator(TextEncoder(run), settings, contains)
+    return TextGenerator(run, settings, contains)
 
 
 def formal_language_scores(run: LoadedRun, split: str, batch_tokens: int) -> SplitScores:

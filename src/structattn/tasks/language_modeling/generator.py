@@ -132,17 +132,27 @@ class TextGenerator:
     """Generates texts; those of a prompt do not depend on the other prompts.
 
     Args:
+        run: of a language model.
         contains: returns whether the language that the model was trained on has a string, given as the ids of its
             symbols, or None where that takes long; None if no such language is known.
+
+    Raises:
+        UsageError: the run is of another kind, or several lines are asked of a model of sentences.
     """
 
-    encoder: TextEncoder
+    run: LoadedRun
     settings: GenerationSettings = GenerationSettings()
     contains: Callable[[Sequence[int]], bool | None] | None = None
 
     def __post_init__(self) -> None:
-        if self.settings.lines > 1 and not is_stream(self.encoder.run.settings):
+        has_lines = is_stream(self.encoder.run.settings)  # the encoder refuses runs of another kind
+        if self.settings.lines > 1 and not has_lines:
             raise UsageError(f"lines is {self.settings.lines}; expected 1 for a model of sentences, which ends them")
+
+    @cached_property
+    def encoder(self) -> TextEncoder:
+        """The encoder of prompts."""
+        return TextEncoder(self.run)
 
     @torch.no_grad()
     def __call__(
@@ -156,7 +166,7 @@ class TextGenerator:
             DataError: a prompt cannot be encoded, or is too long for the model.
         """
         encoded = [self.encoder.encode(prompt, path, number) for number, prompt in enumerate(prompts, start=first)]
-        tokenizer = self.encoder.run.prepared.tokenizer
+        tokenizer = self.run.prepared.tokenizer
         warn_of_unknown_tokens(tokenizer, prompts, [each[1:] for each in encoded], path, first)
         if self.settings.beam is None:
             rows = [(index, number) for index in range(len(encoded)) for number in range(self.settings.n)]
@@ -180,7 +190,7 @@ class TextGenerator:
     def _start(self, encoded: Sequence[EncodedText], batch: Sequence[tuple[int, int]]) -> DecodingStart:
         """Process each prompt once, and repeat its state for its samples."""
         distinct = list(dict.fromkeys(index for index, _ in batch))
-        device = device_of(self.encoder.run.model)
+        device = device_of(self.run.model)
         start = start_continuation(
             self.encoder.model, torch.tensor([encoded[index] for index in distinct], device=device)
         )
@@ -248,12 +258,3 @@ class TextGenerator:
         end = sum(1 for _ in alike)
         places = [at for each in self.settings.stop if (at := whole.find(each, end)) >= 0]
         return whole[: min(places)] if places else None
-
-
-def make_generator(run: LoadedRun, settings: GenerationSettings) -> TextGenerator:
-    """Return a generator of texts with the model of a run.
-
-    Raises:
-        UsageError: the run is not of a language model.
-    """
-    return TextGenerator(TextEncoder(run), settings)

@@ -28,7 +28,6 @@ from structattn.support.shapes import Float64
 from structattn.support.special_tokens import BOS
 from structattn.tasks.language_modeling.evaluate import line_token_losses
 from structattn.tasks.language_modeling.generator import GenerationSettings, TextGenerator
-from structattn.tasks.language_modeling.prompts import TextEncoder
 from structattn.tasks.loaded import TEXTS, LoadedRun, Prediction, Predictor
 from structattn.tasks.losses import token_losses
 from structattn.tasks.transformations.rules import TRANSFORMATIONS, Pair, Words
@@ -176,7 +175,7 @@ _Answer = Callable[[Sequence[str], int, Path, Callable[[int], object]], list[Pre
 
 def _continuing(run: LoadedRun, batch_size: int) -> _Answer:
     greedy = GenerationSettings(temperature=0, max_length=MAX_OUTPUT, batch_size=batch_size)
-    generator = TextGenerator(TextEncoder(run), greedy)
+    generator = TextGenerator(run, greedy)
 
     def answer(inputs: Sequence[str], *how: Any) -> list[Prediction]:
         return [
