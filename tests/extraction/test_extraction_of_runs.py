@@ -22,6 +22,7 @@ from structattn.extraction.files import require_folder, write_extraction
 from structattn.extraction.minimization import Minimal, minimized
 from structattn.extraction.page import extraction_page
 from structattn.extraction.pipeline import ExtractionSettings, extract
+from structattn.extraction.reading import CausalCheck
 from structattn.extraction.stacks import (
     Observation,
     Step,
@@ -29,7 +30,7 @@ from structattn.extraction.stacks import (
     stack_reader,
 )
 from structattn.extraction.threshold import Threshold
-from structattn.extraction.verdict import Checks, verdict_of
+from structattn.extraction.verdict import verdict_of
 from structattn.loading.runs import open_run
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import UsageError
@@ -42,6 +43,7 @@ from structattn.tasks.formal_languages.registry import GRAMMARS
 from structattn.training.run_training import train
 
 SYMBOLS = ("<pad>", "<bos>", "<eos>", "(", ")", "[", "]")
+THRESHOLD = Threshold(1e-3, 20.0, 2e-4, 4e-3)
 
 
 @pytest.mark.parametrize("name", ["nondeterministic", "superposition"])
@@ -81,8 +83,8 @@ def test_an_automaton_that_differs_on_validation_strings_is_not_exact():
     assert found.difference.prefix == tuple("(" * 6)
     assert found.counterexample == tuple(deep)
     assert not found.in_first
-    checks = Checks(0.0, 0.0, Threshold(1e-3, 20.0, 2e-4, 4e-3))
-    verdict = verdict_of(checks, 1.0, found, None, has_truth=True)
+    causal = CausalCheck(0.0, 0.0, 0.0, disabled=1.0)
+    verdict = verdict_of(causal, THRESHOLD, 1.0, found, None, has_truth=True)
     assert verdict.kind == "other language"
     assert f"only the language has {' '.join(deep)}" in verdict.reasons[0]
 
@@ -222,8 +224,8 @@ def test_numbers_of_settings_have_bounds(name, value):
 
 def test_page_of_unknown_language_does_not_speak_of_another(read_one):
     run, found = read_one
-    checks = Checks(0.0, 0.0, Threshold(1e-3, 20.0, 2e-4, 4e-3))
-    verdict = verdict_of(checks, 1.0, None, has_truth=False)
+    causal = CausalCheck(0.0, 0.0, 0.0, disabled=1.0)
+    verdict = verdict_of(causal, THRESHOLD, 1.0, None, has_truth=False)
     page = extraction_page(run, replace(found, verdict=verdict, comparison=None)).decode()
     assert "An automaton of another language" not in page
     assert "An automaton agrees with the model" in page

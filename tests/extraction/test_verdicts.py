@@ -12,16 +12,18 @@ from structattn.extraction.automaton import Configuration, PushdownAutomaton, St
 from structattn.extraction.comparison import Comparison, Difference, compare, prefix_pairs
 from structattn.extraction.drawing import automaton_svg
 from structattn.extraction.pipeline import ExtractionSettings
+from structattn.extraction.reading import CausalCheck
 from structattn.extraction.stacks import (
     Observation,
 )
 from structattn.extraction.threshold import FALLBACK, Threshold, best_threshold, find_threshold
-from structattn.extraction.verdict import Checks, described, verdict_of
+from structattn.extraction.verdict import described, verdict_of
 from structattn.tasks.formal_languages.grammar import Grammar, normalized, rule
 from structattn.tasks.formal_languages.next_symbols import END, Recognizer, following
 from structattn.tasks.formal_languages.registry import GRAMMARS
 
 SYMBOLS = ("<pad>", "<bos>", "<eos>", "(", ")", "[", "]")
+THRESHOLD = Threshold(1e-3, 20.0, 2e-4, 4e-3)
 
 
 def test_threshold_is_the_middle_of_a_wide_gap_only():
@@ -53,15 +55,15 @@ def test_threshold_is_the_middle_of_a_wide_gap_only():
 def test_verdict(of_letters, of_transitions, agreement, equal, kind):
     marked, dyck = (Recognizer(GRAMMARS[name]()) for name in ("marked-reversal", "dyck"))
     comparison = None if equal is None else compare(marked, marked if equal else dyck, "01#", 3)
-    checks = Checks(of_letters, of_transitions, Threshold(1e-3, 20.0, 2e-4, 4e-3))
-    assert verdict_of(checks, agreement, comparison, has_truth=True).kind == kind
+    causal = CausalCheck(0.0, of_letters, of_transitions, disabled=1.0)
+    assert verdict_of(causal, THRESHOLD, agreement, comparison, has_truth=True).kind == kind
 
 
 @pytest.mark.parametrize(("of_disabled", "needed"), [(0.0006, False), (-0.03, False), (0.02, True), (1.2, True)])
 def test_verdict_says_where_the_model_does_not_need_the_stack(of_disabled, needed):
     dyck = Recognizer(GRAMMARS["dyck"]())
-    checks = Checks(0.0, 0.0, Threshold(1e-3, 20.0, 2e-4, 4e-3), of_disabled)
-    verdict = verdict_of(checks, 1.0, compare(dyck, dyck, SYMBOLS[3:], 3), has_truth=True)
+    causal = CausalCheck(0.0, 0.0, 0.0, of_disabled)
+    verdict = verdict_of(causal, THRESHOLD, 1.0, compare(dyck, dyck, SYMBOLS[3:], 3), has_truth=True)
     assert verdict.kind == "exact"
     remark = f"the model does not need this stack: disabling it costs {of_disabled:+.4f} nats per token"
     assert verdict.reasons[1:] == (() if needed else (remark,))
@@ -90,9 +92,9 @@ def test_verdict_is_not_another_language_where_the_model_sides_with_the_true_one
         return sides_with_extracted(pairs, rows, modelled, min_length=0)
 
     comparison = compare(nested, dyck, SYMBOLS[3:], 4)
-    checks = Checks(0.0, 0.0, Threshold(1e-3, 20.0, 2e-4, 4e-3))
-    assert verdict_of(checks, 1.0, comparison, sides(nested), has_truth=True).kind == "other language"
-    verdict = verdict_of(checks, 1.0, comparison, sides(dyck), has_truth=True)
+    causal = CausalCheck(0.0, 0.0, 0.0, disabled=1.0)
+    assert verdict_of(causal, THRESHOLD, 1.0, comparison, sides(nested), has_truth=True).kind == "other language"
+    verdict = verdict_of(causal, THRESHOLD, 1.0, comparison, sides(dyck), has_truth=True)
     assert verdict.kind == "no automaton agrees"
     assert "sides with the language in 100%" in verdict.reasons[0]
     assert sides_with_extracted(pairs[:1], [np.zeros(5)], modelled, min_length=0) is None

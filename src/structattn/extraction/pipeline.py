@@ -275,7 +275,8 @@ class _Judge:
             return replace(found, verdict=self._without_grammar(causal, f"the automaton is too large: {error}"))
 
     def _without_grammar(self, causal: CausalCheck, reason: str) -> Verdict:
-        return verdict_of(causal.checks(self.threshold), None, None, has_truth=self.truth is not None, absent=reason)
+        has_truth = self.truth is not None
+        return verdict_of(causal, self.threshold, None, None, has_truth=has_truth, absent=reason)
 
     def _agreement(self, extracted: Simulator, true: Recognizer | None) -> tuple[Threshold, Modelled, Agreement]:
         """Return the threshold, fitted where none separates, and the agreement on validation strings."""
@@ -315,7 +316,8 @@ class _Judge:
             extraction,
             threshold=threshold,
             verdict=verdict_of(
-                extraction.causal.checks(threshold),
+                extraction.causal,
+                threshold,
                 trained.extracted_model.value,
                 comparison,
                 sides,

@@ -12,9 +12,7 @@ from structattn.extraction.causal import disabled, only_extracted
 from structattn.extraction.letters import Letters, covering, letters_of_granularities, mean_weights
 from structattn.extraction.observations import String, cross_entropy, observe
 from structattn.extraction.stacks import Observation, StackReader
-from structattn.extraction.threshold import Threshold
 from structattn.extraction.transitions import Evidence, allowed_steps
-from structattn.extraction.verdict import Checks
 from structattn.loading.trained_run import TrainedRun
 from structattn.support.errors import DataError
 from structattn.support.special_tokens import EOS_CLASS, FIRST_SYMBOL, id_of
@@ -24,6 +22,7 @@ VALIDATION = 150  # strings whose cross-entropy is compared
 SAMPLED_SYMBOLS = 10_000
 TEMPERATURE = 1.5
 MIN_COUNT = 2  # strings that must show a transition, where no threshold rejects wrong samples for certain
+MAX_OF_LETTERS, MAX_OF_TRANSITIONS = 0.01, 0.02  # nats per token that the model loses in the causal check
 SHORT_LENGTH, SHORT_PREFIXES = 12, 3_000  # of prefixes that the model reads in one pass
 
 
@@ -80,6 +79,11 @@ class CausalCheck:
     disabled: float
 
     @property
+    def letters_difference(self) -> float:
+        """What the model loses with the mean weights of letters."""
+        return self.letters - self.model
+
+    @property
     def difference(self) -> float:
         """What the model loses with the extracted transitions."""
         return self.extracted - self.model
@@ -88,10 +92,6 @@ class CausalCheck:
     def disabled_difference(self) -> float:
         """What the model loses with a stack that does not read the string."""
         return self.disabled - self.model
-
-    def checks(self, threshold: Threshold) -> Checks:
-        """Return what the verdict is made of."""
-        return Checks(self.letters - self.model, self.difference, threshold, self.disabled_difference)
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def best_reading(subject: Subject, strings: Strings) -> Reading:
     for reading in _readings(subject, strings):
         if best is None or reading.causal.difference < best.causal.difference:
             best = reading
-        if reading.causal.difference < Checks.MAX_OF_TRANSITIONS:
+        if reading.causal.difference < MAX_OF_TRANSITIONS:
             return reading
     assert best is not None
     return best
@@ -124,7 +124,7 @@ def _readings(subject: Subject, strings: Strings) -> Iterator[Reading]:
     observed = covering(subject.observed, [*strings.sampled, *strings.short])
     for letters in letters_of_granularities(subject.reader, observed):
         of_means = cross_entropy(subject.run, subject.reader, subject.valid, mean_weights(subject.reader, letters))
-        if of_means - subject.cross_entropy < Checks.MAX_OF_LETTERS:
+        if of_means - subject.cross_entropy < MAX_OF_LETTERS:
             finite = True
             yield _reading(subject, strings, letters, of_means)
     if not finite:

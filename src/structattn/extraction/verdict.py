@@ -1,34 +1,18 @@
 """The conclusion of an extraction."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 from structattn.extraction.comparison import Comparison, String
+from structattn.extraction.reading import MAX_OF_LETTERS, MAX_OF_TRANSITIONS, CausalCheck
 from structattn.extraction.threshold import Threshold
 from structattn.report.page import visible
 
 Kind = Literal["exact", "other language", "no automaton agrees"]
 
 
-@dataclass(frozen=True)
-class Checks:
-    """What does not need the true language.
-
-    Args:
-        of_letters: nats per token that the model loses with the mean weights of letters.
-        of_transitions: nats per token that it loses with the extracted transitions alone.
-        threshold: between what can follow and what cannot.
-        of_disabled: nats per token that it loses with the stack disabled; None if that is unknown.
-    """
-
-    of_letters: float
-    of_transitions: float
-    threshold: Threshold
-    of_disabled: float | None = None
-
-    MAX_OF_LETTERS: ClassVar[float] = 0.01
-    MAX_OF_TRANSITIONS: ClassVar[float] = 0.02
-    MIN_OF_DISABLED: ClassVar[float] = 0.02
+MIN_OF_DISABLED = 0.02
+"""Nats per token that a model loses with its stack disabled, if it needs it."""
 
 
 MIN_AGREEMENT = 0.98
@@ -56,7 +40,8 @@ class Verdict:
 
 
 def verdict_of(
-    checks: Checks,
+    causal: CausalCheck,
+    threshold: Threshold,
     agreement: float | None,
     comparison: Comparison | None,
     sides: float | None = None,
@@ -67,7 +52,8 @@ def verdict_of(
     """Return the verdict, with a remark where the model does not need the stack.
 
     Args:
-        checks: of the model alone.
+        causal: of the model alone.
+        threshold: between what can follow and what cannot.
         agreement: the share of validation prefixes after which model and extracted grammar allow the same symbols;
             None if there is no grammar.
         comparison: of the extracted with the true grammar.
@@ -75,13 +61,13 @@ def verdict_of(
         has_truth: whether the true grammar is known.
         absent: why there is no grammar, if there is none.
     """
-    if reasons := _reasons(checks, agreement, absent):
+    if reasons := _reasons(causal, threshold, agreement, absent):
         verdict = Verdict("no automaton agrees", tuple(reasons))
     else:
         verdict = _of_agreeing(comparison, sides, has_truth=has_truth)
-    if checks.of_disabled is None or checks.of_disabled >= checks.MIN_OF_DISABLED:
+    if causal.disabled_difference >= MIN_OF_DISABLED:
         return verdict
-    remark = f"the model does not need this stack: disabling it costs {checks.of_disabled:+.4f} nats per token"
+    remark = f"the model does not need this stack: disabling it costs {causal.disabled_difference:+.4f} nats per token"
     return Verdict(verdict.kind, (*verdict.reasons, remark))
 
 
@@ -96,16 +82,16 @@ def _of_agreeing(comparison: Comparison | None, sides: float | None, *, has_trut
     return Verdict("other language", (f"agrees with the model, not with the language: {described(comparison)}",))
 
 
-def _reasons(checks: Checks, agreement: float | None, absent: str) -> list[str]:
+def _reasons(causal: CausalCheck, threshold: Threshold, agreement: float | None, absent: str) -> list[str]:
     reasons = []
-    if checks.of_letters >= checks.MAX_OF_LETTERS:
-        reasons.append(f"not finite: mean weights of letters cost {checks.of_letters:+.4f} nats per token")
-    if checks.of_transitions >= checks.MAX_OF_TRANSITIONS:
-        reasons.append(f"causal check: the transitions alone cost {checks.of_transitions:+.4f} nats per token")
+    if causal.letters_difference >= MAX_OF_LETTERS:
+        reasons.append(f"not finite: mean weights of letters cost {causal.letters_difference:+.4f} nats per token")
+    if causal.difference >= MAX_OF_TRANSITIONS:
+        reasons.append(f"causal check: the transitions alone cost {causal.difference:+.4f} nats per token")
     if agreement is None:
         reasons.append(absent)
     elif agreement < MIN_AGREEMENT:
-        gap = "" if checks.threshold.has_gap else f"; no gap (factor {checks.threshold.factor:.1f})"
+        gap = "" if threshold.has_gap else f"; no gap (factor {threshold.factor:.1f})"
         reasons.append(f"the model allows the same symbols after {agreement:.1%} of prefixes{gap}")
     return reasons
 
