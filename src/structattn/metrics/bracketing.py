@@ -47,10 +47,14 @@ def bracketing_scores(gold: Sequence[Sequence[Bracket]], predicted: Sequence[Seq
         raise ValueError("no sentences; expected at least one")
     correct = sum((truth & guess).total() for truth, guess in pairs)
     guessed, wanted = sum(guess.total() for _, guess in pairs), sum(truth.total() for truth, _ in pairs)
-    precision, recall = (correct / count if count else 0.0 for count in (guessed, wanted))
-    f1 = 2 * correct / (guessed + wanted) if guessed + wanted else 0.0
     exact = sum(truth == guess for truth, guess in pairs) / len(pairs)
-    return BracketingScores(len(pairs), correct, guessed, wanted, precision, recall, f1, exact)
+    return BracketingScores(len(pairs), correct, guessed, wanted, *precision_recall_f1(correct, guessed, wanted), exact)
+
+
+def precision_recall_f1(correct: int, predicted: int, gold: int) -> tuple[float, float, float]:
+    """Return precision, recall and their harmonic mean; 0 for 0 / 0."""
+    precision, recall = (correct / count if count else 0.0 for count in (predicted, gold))
+    return precision, recall, 2 * correct / (predicted + gold) if predicted + gold else 0.0
 
 
 def unlabelled(brackets: Sequence[Bracket]) -> list[Bracket]:

@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from structattn.metrics.bracketing import precision_recall_f1
+
 OUTSIDE = "O"
 
 Tags = Sequence[str]
@@ -111,6 +113,4 @@ def tagging_scores(gold: Sequence[Tags], predicted: Sequence[Tags]) -> TaggingSc
 
 
 def _scores(correct: int, predicted: int, gold: int) -> ChunkScores:
-    precision, recall = (correct / count if count else 0.0 for count in (predicted, gold))
-    f1 = 2 * correct / (predicted + gold) if predicted + gold else 0.0
-    return ChunkScores(correct, predicted, gold, precision, recall, f1)
+    return ChunkScores(correct, predicted, gold, *precision_recall_f1(correct, predicted, gold))
