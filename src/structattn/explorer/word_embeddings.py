@@ -20,7 +20,7 @@ from structattn.support.imports import import_library
 from structattn.support.progress import progress
 from structattn.support.seeds import derived_seed
 from structattn.support.shapes import Float
-from structattn.tasks.chunking.data import MajorityTags, read_chunked_sentences
+from structattn.tasks.chunking.data import majority_tags, read_chunked_sentences
 from structattn.text.reading import Notices
 
 NUM_NEIGHBOURS = 10
@@ -57,7 +57,7 @@ def read_word_tags(path: Path) -> dict[str, str]:
     """
     sentences = read_chunked_sentences(path, Notices())
     pairs = (pair for each in sentences for pair in zip(each.words, each.parts_of_speech, strict=True))
-    return MajorityTags.fit(pairs).tag_of
+    return majority_tags(pairs)[0]
 
 
 def tag_agreement(

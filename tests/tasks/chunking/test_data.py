@@ -3,7 +3,7 @@
 import pytest
 
 from structattn.support.errors import DataError
-from structattn.tasks.chunking.data import MajorityTags, read_chunked_sentences
+from structattn.tasks.chunking.data import majority_tags, read_chunked_sentences
 from structattn.text.reading import Notices
 
 
@@ -41,7 +41,7 @@ def test_malformed_text_is_refused(tmp_path, text, message):
 
 
 def test_majority_tags():
-    tags = MajorityTags.fit([("a", "Y"), ("a", "X"), ("b", "Z"), ("b", "Z"), ("c", "Q")])
-    assert tags("abcd") == ["X", "Z", "Q", "Z"]
+    pairs = [("a", "Y"), ("a", "X"), ("b", "Z"), ("b", "Z"), ("c", "Q")]
+    assert majority_tags(pairs) == ({"a": "X", "b": "Z", "c": "Q"}, "Z")
     with pytest.raises(ValueError, match="no tagged symbols"):
-        MajorityTags.fit([])
+        majority_tags([])

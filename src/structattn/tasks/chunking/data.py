@@ -75,36 +75,21 @@ def _row(line: Line, previous: str, path: Path) -> tuple[str, str, str]:
     return word, part_of_speech, chunk
 
 
-@dataclass(frozen=True)
-class MajorityTags:
-    """Assigns to each symbol the tag that it most often has; the first in alphabetical order of equally frequent ones.
+def majority_tags(pairs: Iterable[tuple[str, str]]) -> tuple[dict[str, str], str]:
+    """Return the tag that each symbol most often has, and the most frequent tag of all, for other symbols.
 
-    Args:
-        tag_of: symbol -> tag.
-        default: the most frequent tag of all, for other symbols.
+    Of equally frequent tags this is the first in alphabetical order.
+
+    Raises:
+        ValueError: there are no pairs (symbol, tag).
     """
-
-    tag_of: dict[str, str]
-    default: str
-
-    @classmethod
-    def fit(cls, pairs: Iterable[tuple[str, str]]) -> "MajorityTags":
-        """Count the pairs (symbol, tag) of training data.
-
-        Raises:
-            ValueError: there are none.
-        """
-        counts: dict[str, Counter[str]] = {}
-        for symbol, tag in pairs:
-            counts.setdefault(symbol, Counter())[tag] += 1
-        if not counts:
-            raise ValueError("no tagged symbols; expected at least one")
-        total = sum(counts.values(), Counter[str]())
-        return cls({symbol: _most_frequent(tags) for symbol, tags in counts.items()}, _most_frequent(total))
-
-    def __call__(self, symbols: Iterable[str]) -> list[str]:
-        """Return the tag of each symbol."""
-        return [self.tag_of.get(symbol, self.default) for symbol in symbols]
+    counts: dict[str, Counter[str]] = {}
+    for symbol, tag in pairs:
+        counts.setdefault(symbol, Counter())[tag] += 1
+    if not counts:
+        raise ValueError("no tagged symbols; expected at least one")
+    total = sum(counts.values(), Counter[str]())
+    return {symbol: _most_frequent(tags) for symbol, tags in counts.items()}, _most_frequent(total)
 
 
 def _most_frequent(counts: Counter[str]) -> str:

@@ -16,7 +16,7 @@ from structattn.support.errors import DataError
 from structattn.support.progress import progress
 from structattn.support.seeds import derived_seed, numpy_generator
 from structattn.support.shapes import Float, Int
-from structattn.tasks.chunking.data import ChunkedSentence, MajorityTags, read_chunked_sentences
+from structattn.tasks.chunking.data import ChunkedSentence, majority_tags, read_chunked_sentences
 from structattn.tasks.chunking.metrics import TaggingScores, tagging_scores
 from structattn.tasks.chunking.word_features import WordFeatures
 from structattn.tasks.loaded import LoadedRun
@@ -171,10 +171,10 @@ def read_chunked_corpus(folder: Path, notices: Notices) -> ChunkedCorpus:
 
 def majority_scores(corpus: ChunkedCorpus) -> TaggingScores:
     """Return the scores of the most frequent chunk tag of each part of speech, as given in the files."""
-    tagger = MajorityTags.fit(
+    tag_of, default = majority_tags(
         pair for each in corpus.train for pair in zip(each.parts_of_speech, each.chunks, strict=True)
     )
-    predicted = [tagger(each.parts_of_speech) for each in corpus.test]
+    predicted = [[tag_of.get(part, default) for part in each.parts_of_speech] for each in corpus.test]
     return tagging_scores([each.chunks for each in corpus.test], predicted)
 
 
