@@ -178,21 +178,13 @@ def print_comparisons(comparisons: Sequence[PublishedComparison]) -> None:
         headings = ["published", "ours", "±95 %", "trials", ""]
         table = numbers_table([*chosen[0].cell], headings, "±95 %: half the confidence interval of our mean", source)
         for each in chosen:
-            table.add_row(*(literal(name) for name in each.cell.values()), *_published(each), _verdict(each, notes))
+            *numbers, verdict = each.texts
+            if each.differences:
+                verdict = _mark(notes.index(each.differences) + 1)
+            table.add_row(*(literal(name) for name in each.cell.values()), *numbers, verdict)
         print_table(table)
         for number, differences in enumerate(notes, start=1):
             print_line(f"{_mark(number)}: {'; '.join(differences)}")
-
-
-def _published(each: PublishedComparison) -> tuple[str, ...]:
-    spread = "" if each.deviation is None else f" ± {each.deviation:g}"
-    return f"{each.published:g}{spread}", _short(each.ours), _short(each.interval), str(each.trials)
-
-
-def _verdict(each: PublishedComparison, notes: Sequence[tuple[str, ...]]) -> str:
-    if each.differences:
-        return _mark(notes.index(each.differences) + 1)
-    return {True: "inside", False: "outside", None: "—"}[each.inside]
 
 
 def _mark(number: int) -> str:
@@ -208,10 +200,5 @@ def print_claims(claims: Sequence[ClaimResult]) -> None:
         table.add_column(heading, justify="right")
     for claim in claims:
         cell = (literal(name) for name in claim.cell.values())
-        judged = ("—", "—") if claim.judgement is None else claim.judgement.texts
-        table.add_row(literal(claim.description), *cell, _short(claim.ours), _short(claim.bound), *judged)
+        table.add_row(literal(claim.description), *cell, *claim.texts)
     print_table(table)
-
-
-def _short(value: float | None) -> str:
-    return "—" if value is None else f"{value:.4g}"

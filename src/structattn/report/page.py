@@ -96,6 +96,11 @@ def percent(value: float | None) -> str:
     return MISSING if value is None else f"{value:.2%}"
 
 
+def short(value: float | None) -> str:
+    """Format a number with four significant digits."""
+    return MISSING if value is None else f"{value:.4g}"
+
+
 def points(value: float | None) -> str:
     """Format a score from 0 to 100, such as BLEU."""
     return MISSING if value is None else f"{value:.2f}"

@@ -9,6 +9,7 @@ from typing import Any
 
 from structattn.metrics.statistics import Proportion, SampleStatistics, wilson_interval
 from structattn.metrics.verdicts import Difference, Judgement, judge, mean_difference, share_difference
+from structattn.report.page import MISSING, short
 from structattn.settings.published import Claim, PublishedTable, PublishedValue, ScoreName
 from structattn.settings.sweep import SweepSettings, matches
 from structattn.support.grouping import leaves
@@ -39,6 +40,13 @@ class PublishedComparison:
     inside: bool | None
     differences: tuple[str, ...] = ()
 
+    @property
+    def texts(self) -> tuple[str, str, str, str, str]:
+        """The published number, ours, its interval, its trials, and whether the published one is inside, for tables."""
+        published = f"{self.published:g}" if self.deviation is None else f"{self.published:g} ± {self.deviation:g}"
+        verdict = {True: "inside", False: "outside", None: MISSING}[self.inside]
+        return published, short(self.ours), short(self.interval), str(self.trials), verdict
+
 
 @dataclass(frozen=True)
 class ClaimResult:
@@ -55,6 +63,12 @@ class ClaimResult:
     ours: float | None
     bound: float | None
     judgement: Judgement | None
+
+    @property
+    def texts(self) -> tuple[str, str, str, str]:
+        """Our number, the one that it is compared with, their difference and the verdict, for tables."""
+        judged = (MISSING, MISSING) if self.judgement is None else self.judgement.texts
+        return short(self.ours), short(self.bound), *judged
 
 
 def compare_with_published(sweep: SweepSettings, rows: Sequence[TableRow]) -> list[PublishedComparison]:

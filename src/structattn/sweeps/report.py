@@ -15,6 +15,7 @@ from structattn.report.page import (
     joined,
     number_cell,
     page_text,
+    short,
     stacked_table,
     tag,
 )
@@ -138,7 +139,7 @@ def _results(results: SweepResults) -> Markup:
     for row in rows:
         spread, scores = row.validation, dict(_scores(row))
         statistics = () if halved else (spread.mean, spread.deviation, spread.interval)
-        texts = [row.ended, *map(_number, (row.best, *statistics)), *[scores.get(path, MISSING) for path in paths]]
+        texts = [row.ended, *map(short, (row.best, *statistics)), *[scores.get(path, MISSING) for path in paths]]
         written.append([_cell(row.cell), *map(number_cell, texts)])
     return stacked_table([*headings, *paths], written)
 
@@ -184,18 +185,18 @@ def _halving(rows: Sequence[TableRow]) -> Markup:
 def _rung(rung: RungStatistics) -> list[Markup]:
     spread = rung.validation
     numbers = (spread.min, spread.mean, spread.deviation, spread.interval)
-    return [number_cell(text) for text in (str(rung.after), str(spread.count), *map(_number, numbers))]
+    return [number_cell(text) for text in (str(rung.after), str(spread.count), *map(short, numbers))]
 
 
 def _training(trial: TrialTraining) -> list[Markup]:
     end = "stopped" if trial.stopped else "ended"
-    return [number_cell(text) for text in (str(trial.restart), str(trial.trained), end, _number(trial.score))]
+    return [number_cell(text) for text in (str(trial.restart), str(trial.trained), end, short(trial.score))]
 
 
 def _scores(row: TableRow | AddedRun) -> list[tuple[str, str]]:
     """Return the main scores of the selected trial, or of an added run, as (split and score, number)."""
     return [
-        (f"{split}, {name.replace('_', ' ')}", _number(value))
+        (f"{split}, {name.replace('_', ' ')}", short(value))
         for split, scores in row.splits.items()
         for name, value in scores.items()
         if name not in ("lower_bound", "cross_entropy")
@@ -209,11 +210,9 @@ def _comparisons(comparisons: Sequence[PublishedComparison]) -> Markup:
         headings = [_cell_heading(chosen[0].cell), "published", "ours", "±95 %", "trials", "published is"]
         rows = []
         for each in chosen:
-            spread = "" if each.deviation is None else f" ± {each.deviation:g}"
-            verdict = {True: "inside", False: "outside", None: MISSING}[each.inside]
+            *numbers, verdict = each.texts
             if each.differences:
                 verdict = f"of another configuration ({notes.index('; '.join(each.differences)) + 1})"
-            numbers = (f"{each.published:g}{spread}", _number(each.ours), _number(each.interval), str(each.trials))
             rows.append([_cell(each.cell), *map(number_cell, (*numbers, verdict))])
         listed = [tag("p", f"({place}) {note}", class_="note") for place, note in enumerate(notes, start=1)]
         parts.append(joined(tag("h3", source), stacked_table(headings, rows), *listed))
@@ -226,8 +225,7 @@ def _claims(claims: Sequence[ClaimResult]) -> Markup:
     headings = ["claim", _cell_heading(claims[0].cell), "ours", "compared with", "difference", "it"]
     rows = []
     for each in claims:
-        difference, verdict = (MISSING, MISSING) if each.judgement is None else each.judgement.texts
-        texts = (", ".join(each.cell.values()), _number(each.ours), _number(each.bound), difference, verdict)
+        texts = (", ".join(each.cell.values()), *each.texts)
         rows.append([tag("th", each.description, scope="row"), *map(number_cell, texts)])
     return tag("section", tag("h2", "Claims"), stacked_table(headings, rows))
 
@@ -238,7 +236,3 @@ def _cell_heading(cell: Mapping[str, str]) -> str:
 
 def _cell(cell: Mapping[str, str]) -> Markup:
     return tag("th", ", ".join(cell.values()) or "all", scope="row")
-
-
-def _number(value: float | None) -> str:
-    return MISSING if value is None else f"{value:.4g}"
