@@ -208,14 +208,13 @@ def _chunking(runs: Sequence[str], folder: Path, json: bool) -> None:
 
 def _print_chunks(baseline: "TaggingScores", results: "Sequence[tuple[Path, Sequence[StreamScores]]]") -> None:
     """Print one row for each stream of each run."""
-    headings = ["accuracy", "precision", "recall", "F1"]
-    table = numbers_table(["run", "stream"], headings, "chunks of the test sentences, in percent")
-    rows = [("most frequent chunk tag of each part of speech", "", baseline)]
+    from structattn.tasks.chunking.report import HEADINGS, MAJORITY, values_of
+
+    table = numbers_table(["run", "stream"], HEADINGS, "chunks of the test sentences, in percent")
+    rows = [(MAJORITY, "", baseline)]
     rows += [(folder.name, each.stream or "", each.scores) for folder, streams in results for each in streams]
     for name, stream, scores in rows:
-        chunks = scores.overall
-        values = (scores.accuracy, chunks.precision, chunks.recall, chunks.f1)
-        table.add_row(literal(name), stream, *(f"{100 * value:.2f}" for value in values))
+        table.add_row(literal(name), stream, *(f"{100 * each:.2f}" for each in values_of(asdict(scores))))
     print_table(table)
 
 
@@ -232,16 +231,15 @@ def _trees(runs: Sequence[str], file: Path, json: bool) -> None:
 
 
 def _print_trees(results: "Sequence[tuple[Path, ParsingScores]]") -> None:
+    from structattn.tasks.parsing.report import HEADINGS, values_of
+
     caption = "brackets in percent; malformed: share of the outputs that were repaired, 0 with constrained parsing"
-    headings = ["precision", "recall", "F1", "exact", "F1, no labels", "malformed"]
-    table = numbers_table(["trees"], headings, caption)
+    table = numbers_table(["trees"], [*HEADINGS, "malformed"], caption)
     baselines = results[0][1]  # the same for all runs
     rows = [(folder.name, scores.scores, f"{scores.malformed:.1%}") for folder, scores in results]
     rows += [("right-branching", baselines.right_branching, ""), ("left-branching", baselines.left_branching, "")]
     for name, scores, malformed in rows:
-        brackets = scores.labelled
-        values = (brackets.precision, brackets.recall, brackets.f1, brackets.exact, scores.unlabelled.f1)
-        table.add_row(literal(name), *(f"{100 * value:.2f}" for value in values), malformed)
+        table.add_row(literal(name), *(f"{100 * each:.2f}" for each in values_of(asdict(scores))), malformed)
     print_table(table)
 
 

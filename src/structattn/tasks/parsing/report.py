@@ -9,7 +9,7 @@ from structattn.report.style import LineStyle
 from structattn.report.tables import swatch
 from structattn.support.grouping import grouped, numbered
 
-_HEADINGS = ("precision", "recall", "F1", "exact", "F1, no labels")
+HEADINGS = ("precision", "recall", "F1", "exact", "F1, no labels")
 _BASELINES = {"right_branching": "right-branching trees", "left_branching": "left-branching trees"}
 _NOTE = (
     "Labelled brackets in percent, as evalb counts them with COLLINS.prm; without labels, each span counts once. "
@@ -25,7 +25,7 @@ def parsing_sections(runs: Sequence[tuple[Run, LineStyle]]) -> Markup:
     Files of one name are told apart by the scores of one-sided trees, which do not depend on runs.
     """
     scored = [(run, style, scores) for run, style in runs for scores in run.analyses_of_kind("parsing")]
-    groups = grouped(scored, lambda each: (each[2]["name"], tuple(_values(each[2][key]) for key in _BASELINES)))
+    groups = grouped(scored, lambda each: (each[2]["name"], tuple(values_of(each[2][key]) for key in _BASELINES)))
     return joined(*map(_section, numbered(name for name, _ in groups), groups.values()))
 
 
@@ -35,14 +35,15 @@ def _section(name: str, scored: Scored) -> Markup:
         for run, style, scores in scored
     ]
     rows += [[*_row(joined(title), scored[0][2][key]), number_cell("")] for key, title in _BASELINES.items()]
-    head = [tag("th", "trees"), *[tag("th", each, class_="number") for each in (*_HEADINGS, "malformed")]]
+    head = [tag("th", "trees"), *[tag("th", each, class_="number") for each in (*HEADINGS, "malformed")]]
     return joined(tag("h3", f"Parsing: {name}"), table(head, rows), tag("p", _NOTE, class_="note"))
 
 
 def _row(title: Markup, scores: Mapping[str, Any]) -> list[Markup]:
-    return [tag("th", title, scope="row"), *[number_cell(points(100 * value)) for value in _values(scores)]]
+    return [tag("th", title, scope="row"), *[number_cell(points(100 * each)) for each in values_of(scores)]]
 
 
-def _values(scores: Mapping[str, Any]) -> tuple[float, ...]:
+def values_of(scores: Mapping[str, Any]) -> tuple[float, ...]:
+    """Return the scores of ``HEADINGS``."""
     labelled = scores["labelled"]
     return *(labelled[key] for key in ("precision", "recall", "f1", "exact")), scores["unlabelled"]["f1"]
