@@ -62,17 +62,10 @@ class EvaluationSettings(Settings):
     )
     bleu_tokenizer: BleuTokenizer = Field(default="13a", description="tokenizer of sacrebleu")
 
-    @property
-    def best_checkpoints(self) -> int:
-        """Number of best checkpoints to keep for evaluation, at least 1."""
-        which, _, count = self.checkpoint.partition("-")
-        return int(count or 1) if which == "best" else 1
-
-    @property
-    def last_checkpoints(self) -> int:
-        """Number of latest checkpoints to keep for evaluation, at least 1."""
-        which, _, count = self.checkpoint.partition("-")
-        return int(count or 1) if which == "last" else 1
+    def num_checkpoints(self, which: Literal["best", "last"]) -> int:
+        """Number of best or of latest checkpoints to keep for evaluation, at least 1."""
+        name, _, count = self.checkpoint.partition("-")
+        return int(count or 1) if name == which else 1
 
     def changed(self, values: Mapping[str, Any]) -> Self:
         """Return a copy with other values of some fields.

@@ -133,7 +133,7 @@ class RunSettings(Settings):
 
     @model_validator(mode="after")
     def _check_checkpoints(self) -> Self:
-        count, kept = self.evaluation.last_checkpoints, self.training.keep_checkpoints
+        count, kept = self.evaluation.num_checkpoints("last"), self.training.keep_checkpoints
         if count > kept:
             raise ValueError(
                 f"evaluation.checkpoint: {self.evaluation.checkpoint!r} needs {count} checkpoints; "

@@ -142,7 +142,9 @@ def restored_run(plan: Plan, learner: Learner, stop: StopFlag) -> Iterator[Train
         plan.identity,
         training.keep_checkpoints,
         run_dir.best,
-        lambda: best_updates(events_of(run_dir.events, ["validation"]), plan.settings.evaluation.best_checkpoints),
+        lambda: best_updates(
+            events_of(run_dir.events, ["validation"]), plan.settings.evaluation.num_checkpoints("best")
+        ),
     )
     state = _newest_state(run_dir, store, learner.world)
     if state is not None:
