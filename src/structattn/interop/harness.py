@@ -18,6 +18,7 @@ from structattn.loading.runs import load
 from structattn.support.devices import device_of
 from structattn.support.errors import DataError
 from structattn.support.special_tokens import BOS, EOS, class_of
+from structattn.tasks.language_modeling.evaluate import max_batch_tokens
 from structattn.tasks.language_modeling.prompts import TextEncoder
 from structattn.tasks.losses import to_float32
 from structattn.text.lines import ids_of_lines, is_stream, warn_of_unknown_tokens
@@ -30,7 +31,6 @@ except ModuleNotFoundError as error:
     raise ImportError(f"structattn.interop.harness needs lm_eval ({error}); pip install lm_eval") from None
 
 _REQUESTS: Final = Path("requests")  # in messages
-_MAX_LOGITS: Final = 1 << 24  # 64 MiB in float32
 _AUTOMATIC_BATCH_SIZE: Final = 64
 
 
@@ -179,7 +179,7 @@ class HarnessModel(LM):
                 for index, place in enumerate(places)
             ]
 
-        max_tokens = max(1, _MAX_LOGITS // self._run.prepared.vocabulary.size)
+        max_tokens = max_batch_tokens(self._run.prepared.vocabulary.size)
         return map_in_batches(rows, [len(row.ids) for row in rows], max_tokens, score, self._batch_size)
 
 

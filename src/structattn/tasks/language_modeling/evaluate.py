@@ -42,6 +42,11 @@ BATCH_TOKENS = 8192  # of a batch that is scored
 NegativeLogLikelihoods = Float64[np.ndarray, " examples"]
 
 
+def max_batch_tokens(vocabulary_size: int) -> int:
+    """Return the number of tokens whose logits take 64 MiB in float32: batches stay small for large vocabularies."""
+    return max(1, (1 << 24) // vocabulary_size)
+
+
 def batch_negative_log_likelihoods(model: torch.nn.Module, batch: Batch) -> NegativeLogLikelihoods:
     """Return -log p of every row of a batch, ``<eos>`` included, with terms in float32 or better summed in float64."""
     return np.asarray(_batch_token_losses(model, batch).sum(dim=1).numpy(), dtype=np.float64)

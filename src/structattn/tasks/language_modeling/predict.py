@@ -14,14 +14,13 @@ from structattn.support.devices import device_of
 from structattn.support.progress import Advance, show_nothing
 from structattn.support.shapes import Float
 from structattn.support.special_tokens import BOS, EOS
+from structattn.tasks.language_modeling.evaluate import max_batch_tokens
 from structattn.tasks.language_modeling.prompts import EncodedText, TextEncoder
 from structattn.tasks.loaded import TEXTS, ExplainedLayer, LoadedRun, require_positions
 from structattn.tasks.losses import model_inputs, token_losses
 from structattn.tasks.scores import Score, score_of
 from structattn.text.batching.sequences import Batch, make_batch, make_stream_batch
 from structattn.text.lines import ids_of_lines, is_stream, warn_of_unknown_tokens
-
-_MAX_LOGITS = 1 << 24  # 64 MiB in float32
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,7 @@ class CausalTextScorer:
                 for ids, row in (((*each[1:], EOS), row) for each, row in zip(batch, losses, strict=True))
             ]
 
-        max_tokens = max(1, _MAX_LOGITS // tokenizer.vocabulary.size)
+        max_tokens = max_batch_tokens(tokenizer.vocabulary.size)
         return map_in_batches(encoded, [len(each) for each in encoded], max_tokens, score, self.batch_size)
 
     @property

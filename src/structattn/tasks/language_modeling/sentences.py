@@ -13,7 +13,7 @@ from structattn.settings.embeddings import max_positions
 from structattn.support.errors import DataError, UsageError
 from structattn.support.shapes import Float64
 from structattn.support.special_tokens import BOS, EOS
-from structattn.tasks.language_modeling.evaluate import line_token_losses
+from structattn.tasks.language_modeling.evaluate import BATCH_TOKENS, line_token_losses, max_batch_tokens
 from structattn.tasks.loaded import LoadedRun
 from structattn.text.tokenization.tokenizers import locate_errors
 
@@ -61,10 +61,6 @@ class WrittenForm:
             separate_marks = len(_SEPARATE_STOP.findall(text)) > len(_ATTACHED_STOP.findall(text))
         lowercase = not any(symbol != symbol.lower() for symbol in symbols)
         return cls(separate_marks, separate_marks and _SEPARATE_NEGATION.search(text) is not None, lowercase)
-
-
-_MAX_LOGITS = 1 << 24  # 64 MiB in float32: a batch that stays small also for large vocabularies
-_MAX_BATCH_TOKENS = 8192
 
 
 @dataclass(frozen=True)
@@ -142,7 +138,7 @@ class SentenceScorer:
         Cost: each distinct line is scored once, so that equal lines have equal scores.
         """
         distinct = list(dict.fromkeys(lines))
-        size = min(_MAX_BATCH_TOKENS, max(1, _MAX_LOGITS // self.run.prepared.vocabulary.size))
+        size = min(BATCH_TOKENS, max_batch_tokens(self.run.prepared.vocabulary.size))
         losses = line_token_losses(self.run.accelerated, distinct, size, what, EOS if self.is_stream else BOS)
         return dict(zip(distinct, losses, strict=True))
 
