@@ -134,9 +134,7 @@ def last_event(path: Path) -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
-        with open_regular(path) as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - 65536))
-            tail = file.read(65536)
+        tail = _tail(path)
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read: {error.strerror or error}") from None
     if not tail.endswith(b"\n"):
@@ -146,6 +144,13 @@ def last_event(path: Path) -> dict[str, Any] | None:
     except ValueError:
         return None
     return event if isinstance(event, dict) else None
+
+
+def _tail(path: Path) -> bytes:
+    """Return the last 64 KiB of a log."""
+    with open_regular(path) as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - 65536))
+        return file.read(65536)
 
 
 def events_of(path: Path, kinds: Sequence[str] = (), length: int | None = None) -> list[dict[str, Any]]:
@@ -264,9 +269,7 @@ def trained_seconds(path: Path) -> float:
     """Return the seconds of training of all starts until now from the timing log; end an incomplete last line first."""
     if not path.exists():
         return 0.0
-    with open_regular(path) as file:
-        file.seek(max(0, os.fstat(file.fileno()).st_size - 65536))
-        lines = file.read(65536).split(b"\n")
+    lines = _tail(path).split(b"\n")
     if lines[-1]:
         with open_for_appending(path) as file:
             file.write(b"\n")
