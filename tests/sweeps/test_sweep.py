@@ -1,14 +1,17 @@
 """Whole sweeps: killed workers resume, and the results equal those of an uninterrupted sweep."""
 
 import contextlib
+import copy
 import errno
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import yaml
@@ -35,6 +38,12 @@ from structattn.sweeps.worker import SweepFolder
 def run_by_workers(tree, folder, max_jobs=2):
     sweep = SweepSettings.model_validate(tree)
     return run_sweep(sweep, folder, lambda: ProcessPoolEngine(max_jobs), lambda status: None)
+
+
+def of_one_cell(tree):
+    """Three trials."""
+    tree["base"]["prepare"]["language"] = "dyck"
+    return tree | {"grid": {}, "restarts": 3}
 
 
 @pytest.fixture
@@ -98,16 +107,18 @@ def test_what_a_loss_of_power_leaves_of_a_start_is_not_something_else(tree, run_
 
 
 def test_completed_trials_are_not_repeated(tree, run_undisturbed, tmp_path):
+    tree["grid"].pop("model")
     rows = run_undisturbed(tree, tmp_path / "sweep")
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "sweep" / "runs").rglob("*") if path.is_file()}
     tree["restarts"] = 3
-    assert [row.validation.count for row in run_undisturbed(tree, tmp_path / "sweep")] == [3] * 4
+    assert [row.validation.count for row in run_undisturbed(tree, tmp_path / "sweep")] == [3] * 2
     assert all(path.stat().st_mtime_ns == then for path, then in before.items())
-    assert [row.validation.count for row in rows] == [2] * 4
+    assert [row.validation.count for row in rows] == [2] * 2
 
 
 def test_scores_of_another_checkpoint_are_recomputed(tree, run_undisturbed, tmp_path):
     tree["evaluate"] = {"valid": "all"}
+    tree["grid"].pop("model")
     tree["base"]["training"] |= {"max_updates": 12, "validate_every": 4}
     rows = run_undisturbed(tree, tmp_path / "sweep")
     for run in (tmp_path / "sweep" / "runs").iterdir():
@@ -119,6 +130,7 @@ def test_scores_of_another_checkpoint_are_recomputed(tree, run_undisturbed, tmp_
 
 
 def test_a_run_with_another_default_is_rejected(tree, run_undisturbed, tmp_path):
+    tree |= of_one_cell(tree) | {"restarts": 1}
     run_undisturbed(tree, tmp_path / "sweep")
     run = RunFolder(next((tmp_path / "sweep" / "runs").iterdir()))
     settings = run.read_settings()
@@ -130,6 +142,7 @@ def test_a_run_with_another_default_is_rejected(tree, run_undisturbed, tmp_path)
 
 def test_stored_results_replace_trials(tree, run_undisturbed, write_trials, tmp_path):
     tree["evaluate"] = {"valid": "all", "test": "selected"}
+    tree["grid"].pop("model")
     stored = tmp_path / "results" / "recipe.trials.jsonl"
     rows = run_undisturbed(tree, tmp_path / "sweep", stored)
     lines = [json.loads(line) for line in stored.read_text().splitlines()]
@@ -140,7 +153,7 @@ def test_stored_results_replace_trials(tree, run_undisturbed, write_trials, tmp_
     assert not list((tmp_path / "other" / "runs").iterdir())
     sweep = SweepSettings.model_validate(tree)
     read = read_sweep_results(sweep, tmp_path / "nowhere", stored)
-    assert (read.rows, len(read.ended)) == (rows, 8)
+    assert (read.rows, len(read.ended)) == (rows, 4)
     evaluate(tmp_path / "sweep" / "runs" / rows[1].selected, "train")  # later scores are added
     run_undisturbed(tree, tmp_path / "sweep", stored)
     assert "train" in read_sweep_results(sweep, tmp_path / "nowhere", stored).rows[1].splits
@@ -149,14 +162,19 @@ def test_stored_results_replace_trials(tree, run_undisturbed, write_trials, tmp_
     assert [path.name for path in (tmp_path / "other" / "runs").iterdir()] == [rows[0].selected]
 
 
+@pytest.fixture(scope="module")
+def trained(unchanged_tree, run_here, tmp_path_factory):
+    """A place with the sweep of one cell and the file of its trials, for tests that change neither."""
+    place = tmp_path_factory.mktemp("trained")
+    run_here(of_one_cell(copy.deepcopy(unchanged_tree)), place / "sweep", place / "recipe.trials.jsonl")
+    return place
+
+
 @pytest.fixture
-def stored(tree, run_here, tmp_path):
-    """The file of the three trials of a sweep of one cell."""
-    tree |= {"grid": {}, "restarts": 3}
-    tree["base"]["prepare"]["language"] = "dyck"
-    path = tmp_path / "recipe.trials.jsonl"
-    run_here(tree, tmp_path / "stored", path)
-    return path
+def stored(trained, tree, tmp_path):
+    """A copy of the file of these trials; ``tree`` becomes that of their sweep."""
+    tree |= of_one_cell(tree)
+    return Path(shutil.copy(trained / "recipe.trials.jsonl", tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -192,9 +210,9 @@ def test_an_incomplete_last_line_is_left_out_and_its_trial_trained_again(tree, s
     assert stored.read_text().count("\n") == 3
 
 
-def test_sweeps_at_once_lose_no_line(stored, tree, tmp_path):
+def test_sweeps_at_once_lose_no_line(trained, stored, tree, tmp_path):
     sweep, copies = SweepSettings.model_validate(tree), tmp_path / "copies.trials.jsonl"
-    folder = SweepFolder(tmp_path / "stored")
+    folder = SweepFolder(trained / "sweep")
     trials = make_trials(sweep, folder.path)
     context = start_context()
     processes = [context.Process(target=store, args=(copies, folder, trials)) for _ in range(4)]
@@ -215,8 +233,8 @@ def contents(path):
     )
 
 
-def test_the_cost_of_a_training_stays_when_its_line_is_written_again(stored, tree, tmp_path):
-    sweep, folder = SweepSettings.model_validate(tree), SweepFolder(tmp_path / "stored")
+def test_the_cost_of_a_training_stays_when_its_line_is_written_again(trained, stored, tree):
+    sweep, folder = SweepSettings.model_validate(tree), SweepFolder(trained / "sweep")
     before = stored.read_text()
     assert all(0 < json.loads(line)["cpu_seconds"] < 1000 for line in before.splitlines())
     for trial in make_trials(sweep, folder.path):
@@ -230,7 +248,7 @@ def store(path, folder, trials):
 
 
 def test_sweeps_that_share_stored_results_keep_the_scores_of_each_other(tree, run_here, tmp_path):
-    tree["restarts"] = 1
+    tree |= of_one_cell(tree) | {"restarts": 1}
     first, second = tree | {"evaluate": {"test": "all"}}, tree | {"evaluate": {"valid": "all"}}
     stored = tmp_path / "results.trials.jsonl"
     run_here(first, tmp_path / "first", stored)
@@ -240,6 +258,7 @@ def test_sweeps_that_share_stored_results_keep_the_scores_of_each_other(tree, ru
 
 
 def test_a_stored_result_replaces_a_run_that_has_only_begun(tree, run_here, tmp_path):
+    tree |= of_one_cell(tree)
     stored = tmp_path / "results.trials.jsonl"
     rows, jobs = run_here(tree, tmp_path / "sweep", stored)
     for job in jobs:
@@ -258,9 +277,9 @@ def test_scores_of_trials_that_were_selected_before_do_not_count(tree, run_here,
 
 def test_a_trial_that_cannot_be_evaluated_has_failed_once(tree, run_here, tmp_path):
     tree["evaluate"] = {"gen": "all", "test": "selected"}
-    with pytest.raises(StructattnError, match="8 of 8 trials failed") as error:
-        run_here(tree, tmp_path / "sweep")
-    assert len(error.value.__notes__) == 8
+    with pytest.raises(StructattnError, match="3 of 3 trials failed") as error:
+        run_here(of_one_cell(tree), tmp_path / "sweep")
+    assert len(error.value.__notes__) == 3
 
 
 def test_on_a_full_disk_the_errors_of_the_trials_are_reported(tree, run_here, tmp_path, monkeypatch):
@@ -289,7 +308,8 @@ def test_results_do_not_depend_on_the_number_of_workers(tree, run_here, tmp_path
 
 def test_a_failing_trial_is_reported_and_the_others_complete(tree, run_undisturbed, tmp_path):
     tree["grid"]["language"]["none"] = {"prepare.language": "dyck", "prepare.train_lengths": [3, 3]}
-    with pytest.raises(StructattnError, match=r"4 of 12 trials failed:\n.*none Tf #0 .*has no strings of the lengths"):
+    tree["restarts"] = 1
+    with pytest.raises(StructattnError, match=r"2 of 6 trials failed:\n.*none Tf #0 .*has no strings of the lengths"):
         run_undisturbed(tree, tmp_path / "sweep")
     assert len(json.loads((tmp_path / "sweep" / "table.json").read_text())) == 4
 
