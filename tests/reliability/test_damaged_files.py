@@ -159,6 +159,7 @@ def read_all(run_dir):
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("kind", ["FIFO", "link to /dev/zero", "folder"])
 def test_only_regular_files_are_read(run, name, kind):

@@ -57,9 +57,7 @@ def kill_at_random_moments(starter, settings, folder, duration, kills):
     return hits
 
 
-@pytest.mark.quick(
-    "3-1", "3-nondeterministic-2-2-3.1", "3-{'kind': 'lstm', 'hidden_size': 8, 'stack': 'nondeterministic-2-2-3'}"
-)
+@pytest.mark.quick("3-1.superposition-3.1", "3-{'kind': 'lstm', 'hidden_size': 8, 'stack': 'nondeterministic-2-2-3'}")
 @pytest.mark.parametrize("model", MECHANISMS, ids=str)
 @pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.slow)])
 def test_killed_and_resumed_run_equals_an_uninterrupted_run(starter, small_settings, outcome, tmp_path, model, kills):
