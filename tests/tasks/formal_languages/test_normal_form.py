@@ -25,7 +25,7 @@ def enumerated(judge, normal):
     return type(judge)(rules)
 
 
-@pytest.mark.parametrize("length", range(10))
+@pytest.mark.parametrize("length", [*range(8), *(pytest.param(length, marks=pytest.mark.slow) for length in (8, 9))])
 def test_every_short_string_has_exactly_the_described_probability(name, variant, judge, length):
     normal = normal_form(GRAMMARS[name](), variant)
     expected = judge.all_strings(length)

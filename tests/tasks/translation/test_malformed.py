@@ -3,9 +3,9 @@
 Both sides of every pair carry its number, so a pair that slides is seen, whatever else has happened.
 """
 
+import functools
 import gzip
 import io
-import itertools
 import os
 from types import SimpleNamespace
 
@@ -20,8 +20,10 @@ COUNT = 9
 CHARACTERS = TokenizerSettings("character")
 
 
-def product(*choices):
-    return list(itertools.product(*choices))
+def each(**choices):
+    """Of all combinations of these, as few as hold every one run with `make test`."""
+    marks = [pytest.mark.parametrize(name, values) for name, values in choices.items()]
+    return lambda test: functools.reduce(lambda marked, mark: mark(marked), marks, pytest.mark.covering(1)(test))
 
 
 def rows():
@@ -100,8 +102,7 @@ BROKEN = {
 }
 
 
-@pytest.mark.covering(1)
-@pytest.mark.parametrize(("reader", "fault", "side", "line"), product(READERS, BROKEN, (0, 1), (2, COUNT)))
+@each(reader=READERS, fault=BROKEN, side=(0, 1), line=(2, COUNT))
 def test_invalid_text_is_rejected_at_its_position(tmp_path, monkeypatch, reader, fault, side, line):
     inserted, offset, reason = BROKEN[fault]
     pairs = rows()
@@ -117,8 +118,7 @@ def test_invalid_text_is_rejected_at_its_position(tmp_path, monkeypatch, reader,
 ORDINARY = ["\r", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029", "\ufeff", "\u200b", "\x7f"]
 
 
-@pytest.mark.covering(1)
-@pytest.mark.parametrize(("reader", "character", "side"), product(READERS, ORDINARY, (0, 1)))
+@each(reader=READERS, character=ORDINARY, side=(0, 1))
 def test_unicode_line_breaks_are_ordinary_characters(tmp_path, monkeypatch, reader, character, side):
     pairs = rows()
     for line in PLACES:
@@ -131,10 +131,7 @@ def test_unicode_line_breaks_are_ordinary_characters(tmp_path, monkeypatch, read
     assert notices == ()
 
 
-@pytest.mark.covering(1)
-@pytest.mark.parametrize(
-    ("reader", "side", "line", "blank"), product(READERS, (0, 1), PLACES, ("", " \u00a0", "\u3000"))
-)
+@each(reader=READERS, side=(0, 1), line=PLACES, blank=("", " \u00a0", "\u3000"))
 def test_an_empty_side_drops_its_pair_and_no_other(tmp_path, monkeypatch, reader, side, line, blank):
     pairs = rows()
     pairs[line - 1][side] = blank.encode()
@@ -145,7 +142,7 @@ def test_an_empty_side_drops_its_pair_and_no_other(tmp_path, monkeypatch, reader
     assert "1 of 9 pairs of train are dropped: 1 with an empty side" in notices[0]
 
 
-@pytest.mark.parametrize(("reader", "start", "ending"), product(READERS, (b"", b"\xef\xbb\xbf"), (b"\n", b"\r\n")))
+@each(reader=READERS, start=(b"", b"\xef\xbb\xbf"), ending=(b"\n", b"\r\n"))
 def test_marks_and_carriage_returns_are_dropped_with_one_notice(tmp_path, monkeypatch, reader, start, ending):
     paths, shown, _ = READERS[reader](tmp_path, rows(), ending, start)
     prepared, notices = prepare(reader, paths, tmp_path, monkeypatch)
@@ -161,9 +158,7 @@ def test_marks_and_carriage_returns_are_dropped_with_one_notice(tmp_path, monkey
     assert len(notices) == len(expected)
 
 
-@pytest.mark.parametrize(
-    ("reader", "side", "missing"), product(("two_files", "two_files_gz"), (0, 1), (1, 2, COUNT - 1, COUNT))
-)
+@each(reader=("two_files", "two_files_gz"), side=(0, 1), missing=(1, 2, COUNT - 1, COUNT))
 def test_files_of_unequal_length_are_rejected_at_the_first_line_without_a_counterpart(
     tmp_path, monkeypatch, reader, side, missing
 ):
@@ -175,7 +170,7 @@ def test_files_of_unequal_length_are_rejected_at_the_first_line_without_a_counte
     assert str(caught.value).startswith(f"{paths[1 - side]}:{COUNT - missing + 1}:1: has no counterpart: {paths[side]}")
 
 
-@pytest.mark.parametrize(("side", "line"), product((0, 1), PLACES))
+@each(side=(0, 1), line=PLACES)
 def test_a_missing_line_never_misaligns_the_rest(tmp_path, monkeypatch, side, line):
     pairs = rows()
     paths, _, _ = two_files(tmp_path, pairs)
@@ -185,7 +180,7 @@ def test_a_missing_line_never_misaligns_the_rest(tmp_path, monkeypatch, side, li
         prepare("two_files", paths, tmp_path, monkeypatch)
 
 
-@pytest.mark.parametrize(("side", "line"), product((0, 1), PLACES))
+@each(side=(0, 1), line=PLACES)
 def test_an_extra_line_feed_is_an_empty_line_and_makes_lengths_unequal(tmp_path, monkeypatch, side, line):
     paths, _, _ = two_files(tmp_path, rows())
     lines = [pair[side] for pair in rows()]
@@ -196,9 +191,7 @@ def test_an_extra_line_feed_is_an_empty_line_and_makes_lengths_unequal(tmp_path,
     assert (caught.value.path, caught.value.line) == (paths[side], COUNT + 1)
 
 
-@pytest.mark.parametrize(
-    ("reader", "tabs", "line"), product(("table", "table_gz", "standard_input"), (0, 2, 3), PLACES)
-)
+@each(reader=("table", "table_gz", "standard_input"), tabs=(0, 2, 3), line=PLACES)
 def test_a_line_of_a_table_without_exactly_one_tab_is_rejected(tmp_path, monkeypatch, reader, tabs, line):
     pairs = rows()
     good = b"".join(b"\t".join(pair) + b"\n" for pair in pairs[: line - 1])
@@ -213,7 +206,7 @@ def test_a_line_of_a_table_without_exactly_one_tab_is_rejected(tmp_path, monkeyp
     assert str(caught.value).startswith(f"{shown}:{line}:{column}: {tabs} tabs in a line; expected one")
 
 
-@pytest.mark.parametrize(("reader", "side", "cut"), product(("two_files_gz", "table_gz"), (0, 1), (1, 8, 9, 20)))
+@each(reader=("two_files_gz", "table_gz"), side=(0, 1), cut=(1, 8, 9, 20))
 def test_a_truncated_gzip_is_rejected(tmp_path, monkeypatch, reader, side, cut):
     paths, _, _ = READERS[reader](tmp_path, rows())
     bad = paths[min(side, len(paths) - 1)]
@@ -224,9 +217,7 @@ def test_a_truncated_gzip_is_rejected(tmp_path, monkeypatch, reader, side, cut):
     assert caught.value.line is not None
 
 
-@pytest.mark.parametrize(
-    ("reader", "content"), product(("two_files_gz", "table_gz"), (b"no gzip\n", b"\x1f\x8b\x08nothing"))
-)
+@each(reader=("two_files_gz", "table_gz"), content=(b"no gzip\n", b"\x1f\x8b\x08nothing"))
 def test_a_file_named_gz_must_be_gzip(tmp_path, monkeypatch, reader, content):
     paths, _, _ = READERS[reader](tmp_path, rows())
     paths[-1].write_bytes(content)
@@ -243,7 +234,7 @@ UNREADABLE = {
 }
 
 
-@pytest.mark.parametrize(("reader", "kind", "side"), product(list(READERS)[:4], UNREADABLE, (0, 1)))
+@each(reader=list(READERS)[:4], kind=UNREADABLE, side=(0, 1))
 def test_unreadable_files_are_rejected(tmp_path, monkeypatch, reader, kind, side):
     make, reason = UNREADABLE[kind]
     paths, _, _ = READERS[reader](tmp_path, rows())
@@ -255,7 +246,7 @@ def test_unreadable_files_are_rejected(tmp_path, monkeypatch, reader, kind, side
     assert caught.value.path == bad
 
 
-@pytest.mark.parametrize(("reader", "side", "line"), product(READERS, (0, 1), (1, COUNT)))
+@each(reader=READERS, side=(0, 1), line=(1, COUNT))
 def test_too_long_a_line_is_rejected(tmp_path, monkeypatch, reader, side, line):
     pairs = rows()
     pairs[line - 1][side] += b" x" * 30
@@ -266,7 +257,7 @@ def test_too_long_a_line_is_rejected(tmp_path, monkeypatch, reader, side, line):
     assert str(caught.value).startswith(f"{shown[side]}:{line}:{column}: ")
 
 
-@pytest.mark.parametrize(("reader", "side"), product(list(READERS)[:4], (0, 1)))
+@each(reader=list(READERS)[:4], side=(0, 1))
 def test_a_source_that_changed_is_rejected_on_resume(tmp_path, monkeypatch, reader, side):
     paths, _, _ = READERS[reader](tmp_path, rows())
     prepared, _ = prepare(reader, paths, tmp_path, monkeypatch)
@@ -278,7 +269,7 @@ def test_a_source_that_changed_is_rejected_on_resume(tmp_path, monkeypatch, read
     assert caught.value.path.name == changed.name
 
 
-@pytest.mark.parametrize(("reader", "side"), product(list(READERS)[:4], (0, 1)))
+@each(reader=list(READERS)[:4], side=(0, 1))
 def test_a_file_that_changes_between_the_passes_is_rejected(tmp_path, monkeypatch, reader, side):
     import structattn.tasks.translation.prepare as module
 
