@@ -2,10 +2,17 @@
 
 import os
 
+import pytest
 import torch
 
 # 500 here; STRUCTATTN_ADVERSARIAL=10000 runs the promise in full.
 CASES = int(os.environ.get("STRUCTATTN_ADVERSARIAL", "500"))
+QUICK = 10  # batches, each of one kind of numbers for each tensor
+
+
+def batches_of(size):
+    """The numbers of the batches of this size that hold the cases."""
+    return [pytest.param(number, marks=[pytest.mark.slow] * (number >= QUICK)) for number in range(CASES // size)]
 
 
 def with_gradients(function, tensors, cotangent):

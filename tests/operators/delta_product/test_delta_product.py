@@ -70,6 +70,7 @@ def test_two_reflections_rotate(implementation):
     torch.testing.assert_close(found.flatten(), expected, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("steps", [1, 2, 5, ROWS + 6])
 @pytest.mark.parametrize("time", [0, 1, 2, 7, 63, 130])

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from adversarial import CASES
+from adversarial import batches_of
 
 from structattn.operators import gaussian_attention
 
@@ -20,7 +20,7 @@ def hostile(generator, shape):
     return drawn(generator, [0 * normal, 5e-324 * sign, 88 * sign, 1e4 * sign, 1e300 * sign, normal])
 
 
-@pytest.mark.parametrize("case", range(CASES // BATCH))
+@pytest.mark.parametrize("case", batches_of(BATCH))
 def test_hostile_values_and_centres(case):
     generator = torch.Generator().manual_seed(case)
     queries, keys, size = (int(torch.randint(end, (), generator=generator)) for end in (30, 30, 40))

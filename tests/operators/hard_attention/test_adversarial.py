@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from adversarial import CASES
+from adversarial import batches_of
 
 from structattn.operators import hard_attention
 
@@ -19,7 +19,7 @@ def hostile(generator, shape):
     return torch.where(forbidden, -torch.inf, x)
 
 
-@pytest.mark.parametrize("case", range(CASES // BATCH))
+@pytest.mark.parametrize("case", batches_of(BATCH))
 def test_hostile_scores(case):
     generator = torch.Generator().manual_seed(case)
     torch.manual_seed(case)

@@ -2,14 +2,14 @@
 
 import pytest
 import torch
-from adversarial import CASES
+from adversarial import batches_of
 
 from structattn.operators.nondeterministic_stack import nondeterministic_stack
 
 BATCH = 20
 
 
-@pytest.mark.parametrize("case", range(CASES // BATCH))
+@pytest.mark.parametrize("case", batches_of(BATCH))
 def test_hostile_logits(case, hostile):
     generator = torch.Generator().manual_seed(case)
     states, symbols, time = (int(torch.randint(1, end, (), generator=generator)) for end in (4, 4, 9))

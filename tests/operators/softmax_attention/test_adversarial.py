@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from adversarial import CASES
+from adversarial import batches_of
 
 from structattn.operators.softmax_attention import softmax_attention
 
@@ -38,7 +38,7 @@ def outcome(tensors, implementation, options):
     return [result.detach() for result in results], gradients
 
 
-@pytest.mark.parametrize("number", range(CASES // BATCH))
+@pytest.mark.parametrize("number", batches_of(BATCH))
 def test_hostile_numbers(number, hostile):
     tensors, options = case_of(number, hostile)
     (results, gradients), (wanted, wanted_gradients) = (
@@ -54,7 +54,7 @@ def test_hostile_numbers(number, hostile):
         assert float((x - r).norm()) <= 1e-6 * max(float(r.norm()), size)
 
 
-@pytest.mark.parametrize("number", range(CASES // BATCH))
+@pytest.mark.parametrize("number", batches_of(BATCH))
 def test_a_nan_stays_where_it_belongs(number, hostile):
     tensors, options = case_of(number, hostile)
     generator = torch.Generator().manual_seed(number)

@@ -45,6 +45,7 @@ def assert_close(results, expected, tolerance):
         assert (result.double() - wanted.double()).norm() <= tolerance * max(wanted.double().norm().item(), 1.0)
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("sizes", SIZES)
 @pytest.mark.parametrize("causal", [False, True])

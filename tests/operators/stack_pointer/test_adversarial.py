@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 import torch
-from adversarial import CASES, assert_agree, with_gradients
+from adversarial import assert_agree, batches_of, with_gradients
 
 from structattn.operators import stack_pointer, stack_pointer_weights
 from structattn.operators.stack_pointer.cpu import readings_by_map, readings_by_stack
@@ -12,7 +12,7 @@ from structattn.operators.stack_pointer.cpu import readings_by_map, readings_by_
 BATCH = 20
 
 
-@pytest.mark.parametrize("case", range(CASES // BATCH))
+@pytest.mark.parametrize("case", batches_of(BATCH))
 def test_hostile_numbers(case, hostile, hostile_actions):
     generator = torch.Generator().manual_seed(case)
     time, vector = (int(torch.randint(1, end, (), generator=generator)) for end in (40, 20))

@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 import torch
-from adversarial import CASES, assert_agree, with_gradients
+from adversarial import assert_agree, batches_of, with_gradients
 
 from structattn.operators import stratified_stack
 from structattn.operators.common import implementation as choice
@@ -21,7 +21,7 @@ def strengths(hostile, generator, time):
 
 
 @pytest.mark.parametrize("implementation", ["cpu", "gpu"])
-@pytest.mark.parametrize("case", range(CASES // BATCH))
+@pytest.mark.parametrize("case", batches_of(BATCH))
 def test_hostile_numbers(case, implementation, hostile, monkeypatch):
     monkeypatch.setattr(choice, "why_no_gpu_kernel", lambda _: None)
     generator = torch.Generator().manual_seed(case)

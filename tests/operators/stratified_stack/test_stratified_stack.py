@@ -97,6 +97,7 @@ def assert_equals_definition(implementation, device, dtype, time, vector):
         assert (result.double().cpu() - expected).norm() <= TOLERANCE[dtype] * scale
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("time", [0, 1, 2, 7, 63])
 @pytest.mark.parametrize("vector", [1, 5, 33])

@@ -50,6 +50,7 @@ def test_kernel_equals_definition(dtype, time, vector, scale):
         assert_close(result, expected, TOLERANCE[dtype], floor=cotangent.norm().item())
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("time", [1, 2, 3, 7, 8, 63])
 @pytest.mark.parametrize("vector", [1, 7, 63])
