@@ -39,6 +39,7 @@ def by_hand(run, split):
     return found
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize(
     "model", [{}, HARD_CODED, {"decoder": {"layers": "1.superposition-3", "cross_attention": "2"}}]
 )

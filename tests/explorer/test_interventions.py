@@ -55,6 +55,7 @@ def test_a_head_is_off_as_if_its_part_of_the_output_projection_were_zero(layers,
     assert not torch.allclose(off, before)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("mechanism", STACKS)
 @pytest.mark.parametrize("action", [0, 1, 2])
 def test_a_forced_action_is_certain_and_changes_nothing_before_it(mechanism, action):

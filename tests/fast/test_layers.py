@@ -105,6 +105,7 @@ def test_mode_and_weights_hold_at_each_call(make, calls):
     assert residual_of(layers).training
 
 
+@pytest.mark.covering(2)
 @each_kind
 @pytest.mark.parametrize("part", ["norm", "layer", "first", "second"])
 @pytest.mark.parametrize("kind", ["forward", "forward_pre", "full_backward", "full_backward_pre"])

@@ -139,6 +139,7 @@ def test_stack_with_lengths_and_options_equals_the_modules(dtype, window, activa
     assert_agree(*stack_pair(STACK_SIZES[0], dtype, 0.3, torch.tensor([5, 0, 7]), window, activation, pop_offset))
 
 
+@pytest.mark.covering(2)
 @each_precision
 @each_size
 @pytest.mark.parametrize("causal", [True, False])
@@ -155,6 +156,7 @@ def test_attention_with_lengths_equals_the_modules(dtype, rate, causal, biases):
     assert_agree(*attention_pair((4, 9, 12, 3, 0), dtype, causal, rate, torch.tensor([9, 0, 1, 6]), biases))
 
 
+@pytest.mark.covering(2)
 @each_precision
 @each_size
 @each_rate
