@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
+import pytest
 import torch
 from safetensors.torch import load, save
 from tests.contracts.model_harness import (
@@ -246,10 +247,14 @@ PROMISES: Final[Mapping[str, Callable[[ModelCase], None]]] = MappingProxyType(
 
 
 def promises_of(cases: Mapping[str, ModelCase]) -> list[Any]:
-    """Return the name of a case and that of a promise, for all that it makes."""
+    """Return the name of a case and that of a promise, for all that it makes, as parameters of a test.
+
+    Quick are steps, and of the others every second promise of each case and every second case of each promise. Cases
+    come in pairs, as a transformer and a masked model of the same layers, which take turns.
+    """
     return [
-        (name, promise)
-        for name, case in cases.items()
-        for promise in PROMISES
+        pytest.param(name, promise, marks=() if promise in OF_STEPS or turn % 2 else pytest.mark.slow)
+        for place, (name, case) in enumerate(cases.items())
+        for turn, promise in enumerate(PROMISES, start=place + place // 2)
         if case.goes_step_by_step or promise not in OF_STEPS
     ]

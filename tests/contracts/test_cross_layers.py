@@ -168,7 +168,7 @@ def test_attending_gives_the_output_and_its_weights(layer):
     torch.testing.assert_close(weights, layer.explain(x, memory, LENGTHS, MEMORY_LENGTHS).weights)
 
 
-@pytest.mark.quick("gaussian, learned head", "hard", "softmax")
+@pytest.mark.quick("gaussian, learned head", "softmax")
 def test_survives_compilation(layer):
     x, memory = examples()
     compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")

@@ -108,6 +108,7 @@ def test_another_default_device(name):
     torch.testing.assert_close(logits_of(model)[0][inside], expected[inside])
 
 
+@pytest.mark.covering(1)
 @each_model
 @pytest.mark.parametrize("dtype", TOLERANCE)
 def test_default_dtype(name, dtype):
@@ -124,6 +125,7 @@ def test_default_dtype(name, dtype):
     assert error < TOLERANCE[dtype]
 
 
+@pytest.mark.covering(1)
 @each_model
 @pytest.mark.parametrize("dtype", TOLERANCE)
 def test_a_cast_model(name, dtype):

@@ -89,11 +89,6 @@ LAYERS = {
     "nondeterministic, pop offset": lambda: NondeterministicStackAttention(WIDTH, 2, 2, 3, pop_offset=3.0),
     "nondeterministic, as its code": lambda: NondeterministicStackAttention(WIDTH, 1, 2, 4, pushed_activation="exp"),
 }
-# Of each mechanism the variant that has the most in it: what compiles with these compiles with less.
-REPRESENTATIVES = (
-    *("gaussian, learned heads", "hard, relative", "softmax, rotary"),
-    *("superposition", "stack_pointer", "nondeterministic"),
-)
 DETAILS = {
     "hard": {"probabilities"},
     "nondeterministic": {"best_run", "prefix_actions", "prefix_tops"},
@@ -135,6 +130,7 @@ def test_a_sequence_without_a_batch_is_refused(layer):
             call(examples()[0])
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("gradients", [True, False])
 def test_a_step_refuses_a_batch_that_is_not_that_of_the_state(layer, gradients):
     x = examples()[:, 0]
@@ -148,6 +144,7 @@ def test_a_step_refuses_a_batch_that_is_not_that_of_the_state(layer, gradients):
                     layer.step(x[:batch], state)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("wrong", [[8, 3, 0], [7, 3, -1]], ids=str)
 def test_lengths_out_of_range_are_refused(layer, wrong):
     with pytest.raises(ValueError, match=rf"lengths range from {min(wrong)} to {max(wrong)}; expected 0 to 7"):
@@ -170,7 +167,7 @@ def test_contract(layer, check):
         CHECKS[check](layer, examples())
 
 
-@pytest.mark.covering(2)
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("time", [1, 2, 12])
 def test_step_by_step_equals_the_whole(layer, dtype, time):
@@ -225,6 +222,7 @@ def test_contents_of_stacks_are_complete(layer):
     torch.testing.assert_close(top.transpose(1, 2), record.weights[..., pointer_bottom:])
 
 
+@pytest.mark.covering(1)
 @pytest.mark.shapes
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_autocast_keeps_the_result_close(layer, dtype):
@@ -258,7 +256,8 @@ def _chosen_alike(layer, x):
     return alike
 
 
-@pytest.mark.quick(*REPRESENTATIVES)
+# Variants that have much in them; test_cross_layers.py compiles those of the other mechanisms.
+@pytest.mark.quick("hard, relative", "superposition", "stack_pointer", "nondeterministic")
 def test_survives_compilation(layer):
     x, lengths = examples(), torch.tensor([7, 3, 1])
     torch.compiler.reset()  # there is a limit to how often the forward of a class is compiled
@@ -276,7 +275,7 @@ def test_xavier_matrices_are_views_of_the_parameters(layer):
         assert sum(matrix.numel() for matrix in matrices) == sum(p.numel() for p in layer.parameters() if p.dim() == 2)
 
 
-@pytest.mark.quick("gaussian", "softmax, rotary", "superposition", "stack_pointer", "nondeterministic")
+@pytest.mark.quick("gaussian", "superposition", "nondeterministic")
 @torch.no_grad()
 def test_can_be_exported_for_any_shape(layer):
     """By torch.export, with lengths, of which there are as many as sequences, and numbers of steps with other kernels.
@@ -295,7 +294,7 @@ def test_can_be_exported_for_any_shape(layer):
             require_close("the exported layer", program(*inputs), "the layer", layer(*inputs), 1e-12)
 
 
-@pytest.mark.quick(*REPRESENTATIVES)
+@pytest.mark.quick("hard, relative", "softmax, rotary", "stack_pointer")
 @torch.no_grad()
 def test_a_step_can_be_exported(layer):
     """By torch.export, for a state of the length that it has; the kernel's state is no tensor, the definition's is."""
@@ -309,7 +308,7 @@ def test_a_step_can_be_exported(layer):
     require_close("the exported step", program.module()(x[:, 3], *tensors)[0], "the step", expected, 1e-12)
 
 
-@pytest.mark.quick("gaussian", "hard", "softmax, rotary", "superposition", "stack_pointer")
+@pytest.mark.quick("gaussian", "softmax, rotary", "superposition")
 @torch.no_grad()
 def test_steps_survive_compilation(layer):
     """Two of them, choosing between."""
@@ -378,6 +377,7 @@ def test_the_meta_device_gives_shapes(make):
         assert (result.shape, result.dtype) == (expected.shape, expected.dtype)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
 @pytest.mark.parametrize("make", LAYERS.values(), ids=LAYERS.keys())
 def test_the_default_dtype_is_that_of_parameters_and_results(make, dtype):

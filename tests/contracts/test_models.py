@@ -25,12 +25,16 @@ WITH_SHAPES = [
 ]
 
 
-def marks_of(name, promise):
-    return pytest.mark.shapes if name in WITH_SHAPES and promise in ("steps", "beams", "explanations") else ()
+def with_shapes(name, promise):
+    return name in WITH_SHAPES and promise in ("steps", "beams", "explanations")
 
 
 @pytest.mark.parametrize(
-    ("name", "promise"), [pytest.param(*pair, marks=marks_of(*pair)) for pair in promises_of(CASES)]
+    ("name", "promise"),
+    [
+        pytest.param(*case.values, marks=pytest.mark.shapes) if with_shapes(*case.values) else case
+        for case in promises_of(CASES)
+    ],
 )
 def test_promises(name, promise):
     PROMISES[promise](CASES[name])

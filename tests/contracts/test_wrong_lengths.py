@@ -55,6 +55,7 @@ MEMORY = {
 }
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("wrong", WRONG)
 @pytest.mark.parametrize("call", CALLS)
 def test_lengths(call, wrong):
@@ -63,6 +64,7 @@ def test_lengths(call, wrong):
         CALLS[call](given)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("wrong", WRONG)
 @pytest.mark.parametrize("call", MEMORY)
 def test_memory_lengths(call, wrong):

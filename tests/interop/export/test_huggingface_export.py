@@ -107,6 +107,7 @@ def test_a_masked_model_has_the_logits_of_the_run(exported, trained, library, ki
 
 
 @torch.no_grad()
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("vocabulary", ["joint", "separate"])
 @pytest.mark.parametrize("settings", [TRANSLATOR, STACKS, GAUSSIAN], ids=["softmax", "stacks", "gaussian and hard"])
 def test_a_translator_has_the_logits_and_the_greedy_translations_of_the_run(
@@ -291,6 +292,7 @@ def test_words_that_a_vocabulary_without_unknown_symbol_lacks_are_refused_by_nam
 
 
 @torch.no_grad()
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("options", [{}, {"min_count": 2}])
 @pytest.mark.parametrize("kind", ["gpt2", "gpt2, stack", "tied", "roberta", "roberta, stack"])
 def test_classes_of_transformers_have_an_unknown_symbol_and_say_if_it_was_added(

@@ -34,8 +34,8 @@ DECODERS = {
     "gptj": ("GPTJForCausalLM", {**_NEOX, "rotary_dim": 4}),
 }
 ENCODERS = {
-    "bert": ("BertForMaskedLM", _SIZES),
     "roberta": ("RobertaForMaskedLM", _SIZES),
+    "bert": ("BertForMaskedLM", _SIZES),
     "electra": ("ElectraForMaskedLM", {**_SIZES, "embedding_size": 8}),
     "distilbert": (
         "DistilBertForMaskedLM",

@@ -28,17 +28,17 @@ STACKS = {
     },
 }
 ALL = [*DECODERS, *ENCODERS]
-DONE = ("llama", "gpt_neox", "bert")  # with each stack in the quick tests; the others with one
+DONE = ("llama", "gpt_neox", "bert")  # in each use in the quick tests; the others in one
 
 
 def cases(families, uses=(None,)):
-    """Family x stack x use; quick are all of three families, and of the others one stack in the first use."""
+    """Family x stack x use; quick is the next stack with each family, with three of them in each use."""
     found = []
     for number, family in enumerate(families):
         for stack, use in product(STACKS, uses):
-            one = stack == list(STACKS)[number % len(STACKS)] and use == next(iter(uses))
+            one = stack == list(STACKS)[number % len(STACKS)] and (family in DONE or use == next(iter(uses)))
             values = (family, stack) if use is None else (family, stack, use)
-            marks = () if family in DONE or one else pytest.mark.slow
+            marks = () if one else pytest.mark.slow
             found.append(pytest.param(*values, marks=marks, id="-".join(values)))
     return found
 
