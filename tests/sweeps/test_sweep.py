@@ -58,9 +58,9 @@ def outcomes(folder):
     return {run.name: ((run / "events.jsonl").read_bytes(), (run / "best.json").read_bytes()) for run in runs}
 
 
-def test_a_sweep_trains_selects_and_evaluates(tree, tmp_path):
+def test_a_sweep_trains_selects_and_evaluates(tree, run_undisturbed, tmp_path):
     tree["evaluate"] = {"valid": "all", "test": "selected"}
-    rows = run_by_workers(tree, tmp_path / "sweep")
+    rows = run_undisturbed(tree, tmp_path / "sweep")
     assert [row.validation.count for row in rows] == [2] * 4
     assert json.loads((tmp_path / "sweep" / "table.json").read_text())[0]["selected"] == rows[0].selected
     assert all(set(row.splits) == {"valid", "test"} for row in rows)
@@ -300,9 +300,9 @@ def test_on_a_full_disk_the_errors_of_the_trials_are_reported(tree, run_here, tm
 
 @pytest.mark.parametrize("max_jobs", [pytest.param(1, marks=pytest.mark.slow), 4])
 def test_results_do_not_depend_on_the_number_of_workers(tree, run_here, tmp_path, max_jobs):
-    tree["restarts"] = 1
-    run_here(tree, tmp_path / "here")
-    run_by_workers(tree, tmp_path / "there", max_jobs)
+    tree |= {"restarts": 1, "evaluate": {"valid": "all"}}
+    rows, _ = run_here(tree, tmp_path / "here")
+    assert run_by_workers(tree, tmp_path / "there", max_jobs) == rows
     assert outcomes(tmp_path / "here") == outcomes(tmp_path / "there")
 
 
