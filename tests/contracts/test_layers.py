@@ -275,7 +275,7 @@ def test_xavier_matrices_are_views_of_the_parameters(layer):
         assert sum(matrix.numel() for matrix in matrices) == sum(p.numel() for p in layer.parameters() if p.dim() == 2)
 
 
-@pytest.mark.quick("gaussian", "superposition", "nondeterministic")
+@pytest.mark.quick("gaussian", "stack_pointer", "nondeterministic")
 @torch.no_grad()
 def test_can_be_exported_for_any_shape(layer):
     """By torch.export, with lengths, of which there are as many as sequences, and numbers of steps with other kernels.
