@@ -68,6 +68,24 @@ def test_a_bidirectional_text_is_repeated_for_its_length():
     torch.testing.assert_close(model.layers(embedded), model.layers.coda.final(x))
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("with_lengths", [True, False])
+@pytest.mark.parametrize("kind", ["transformer", "masked"])
+def test_repetitions_are_bounded_for_each_text_of_a_batch(kind, with_lengths):
+    """All positions of a bidirectional text have the R of the bound, those of a causal one at most that."""
+    layers = built(kind, loops="log").layers
+    x = torch.rand(3, 9, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    lengths, counted = torch.tensor([9, 7, 4]) if with_lengths else torch.tensor([9, 9, 9]), torch.tensor([2, 7, 4])
+    found = layers(x, lengths if with_lengths else None, counted)
+    for row, (length, bound) in enumerate(zip(lengths.tolist(), counted.tolist(), strict=True)):
+        y = embedded = x[row : row + 1, :length]
+        for k in range(bound.bit_length()):
+            last = torch.tensor([min(t + 1 if kind == "transformer" else length, bound) for t in range(length)])
+            active = torch.tensor([k < p.bit_length() for p in last.tolist()])[:, None]
+            y = torch.where(active, layers.looped(y + embedded), y)
+        torch.testing.assert_close(found[row, :length], layers.coda(y)[0])
+
+
 def test_weights_of_positions_that_keep_their_state_are_zero():
     model, tokens = built(loops="log"), texts(batch=1, time=3)
     logits, weights = model.attend(tokens)

@@ -104,7 +104,7 @@ class LoopedLayers(nn.Module):
         Args:
             x: the embeddings.
             lengths: the number of positions of each sequence; None: all.
-            counted: the number of its positions on which R depends at most, in causal layers; None: all.
+            counted: the number of its positions on which R depends at most; None: all.
         """
         return self._run(x, lengths, lambda layers, x, _: layers(x, lengths), counted)
 
@@ -189,15 +189,16 @@ class LoopedLayers(nn.Module):
         return apply(self.coda, x, None)
 
     def _active(self, x: Tensor, lengths: Tensor | None, counted: Tensor | None) -> Iterator[Tensor | None]:
-        """Yield for each repetition which positions take its result, (B or 1, T, 1); None: all."""
+        """Yield for each repetition which positions take its result, (B or 1, T or 1, 1); None: all."""
         time = x.shape[1]
         most = time if counted is None or len(counted) == 0 else int(counted.max())
         counts = torch.tensor([self.repetitions(min(p, most)) for p in range(time + 1)], device=x.device)
-        chosen = counts[None, 1:] if self.causal else counts[time if lengths is None else lengths.to(x.device)]
+        of_whole = counts[time if lengths is None else lengths.to(x.device)].view(-1, 1)
+        chosen = counts[None, 1:] if self.causal else of_whole
         if counted is not None:
             chosen = torch.minimum(chosen, counts[counted.to(x.device)][:, None])  # R grows with the position
         for k in range(self.repetitions(most)):
-            yield None if self.count != "log" else (chosen > k).view(-1, chosen.shape[1] if self.causal else 1, 1)
+            yield None if self.count != "log" else (chosen > k)[..., None]
 
     def _with_input(self, x: Tensor, embedded: Tensor) -> Tensor:
         return x + embedded if self.injected else x
