@@ -107,6 +107,16 @@ def test_equal_differences_of_several_layers_appear_once(expectations):
     assert "model.layers.stack_embedding_size is 2, published 3" in found.differences
 
 
+def test_layers_that_one_configuration_lacks_are_counted(expectations):
+    """Ours has one layer; the other's first layer is compared with it, the second with nothing."""
+    sweep = expectations([{**PUBLISHED, "settings": {"model.layers": "1xsuperposition-3.1"}}])
+    (found,) = compare_with_published(sweep, [])
+    assert found.differences == (
+        "the number of model.layers is 1, published 2",
+        "model.layers.stack_embedding_size is 2, published 3",
+    )
+
+
 def test_invalid_published_settings_are_refused(expectations):
     sweep = expectations([{**PUBLISHED, "settings": {"model.layer": 2}}])
     with pytest.raises(SettingsError, match=r"published settings of w#w\^R Tf\+Sup: model.layer: "):

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -220,7 +220,8 @@ def configuration_differences(sweep: SweepSettings, table: PublishedTable, value
     """Return how the cell of a published number differs from the configuration behind the number.
 
     The published settings are applied to those of the cell; fields that change by that differ. Sampled fields are
-    left out. Equal changes of several layers appear once.
+    left out. Equal changes of several layers appear once; of a list with more or fewer items their numbers differ, and
+    the items that both have are compared.
 
     Returns:
         One text for each difference; empty if the configuration is the same as far as the recipe states it.
@@ -230,12 +231,32 @@ def configuration_differences(sweep: SweepSettings, table: PublishedTable, value
     """
     ours = _fields(cell_settings(sweep, value.cell))
     theirs = _fields(cell_settings(sweep, value.cell, {**table.settings, **value.settings}))
-    changed = (
-        f"{re.sub(r'[.][0-9]+', '', path)} is {_shown(ours.get(path))}, published {_shown(theirs.get(path))}"
-        for path in dict.fromkeys(chain(ours, theirs))
-        if ours.get(path) != theirs.get(path) and path not in sweep.random
+    counts, published = _numbers_of_items(ours), _numbers_of_items(theirs)
+    unequal = [path for path in counts if counts[path] != published.get(path, counts[path])]
+    numbers = (
+        f"the number of {_without_indices(path)} is {counts[path]}, published {published[path]}" for path in unequal
     )
-    return (*dict.fromkeys(changed), *table.differences, *value.differences)
+    of_one = tuple(f"{path}.{index}." for path in unequal for index in range(*sorted((counts[path], published[path]))))
+    changed = (
+        f"{_without_indices(path)} is {_shown(ours.get(path))}, published {_shown(theirs.get(path))}"
+        for path in dict.fromkeys(chain(ours, theirs))
+        if ours.get(path) != theirs.get(path) and path not in sweep.random and not path.startswith(of_one)
+    )
+    return (*dict.fromkeys(chain(numbers, changed)), *table.differences, *value.differences)
+
+
+def _numbers_of_items(paths: Iterable[str]) -> dict[str, int]:
+    """Return the path of each list that the paths of leaves enter -> the number of its items."""
+    found = dict[str, int]()
+    for path in paths:
+        for index in re.finditer(r"[.]([0-9]+)", path):
+            name = path[: index.start()]
+            found[name] = max(found.get(name, 0), int(index[1]) + 1)
+    return found
+
+
+def _without_indices(path: str) -> str:
+    return re.sub(r"[.][0-9]+", "", path)
 
 
 def _fields(settings: Mapping[str, Any]) -> dict[str, Any]:
