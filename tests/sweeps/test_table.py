@@ -93,6 +93,8 @@ def test_a_row_has_every_score_that_recipes_can_use(sweep, tmp_path, write_log):
         ("analyses/parsing-test.json", PARSING),
         ("analyses/extraction.json", {"scores": {"exact": 1.0}}),
         ("analyses/blimp.json", {"overall": PAIRS, "fields": {}, "phenomena": {"binding": PAIRS}, "paradigms": {}}),
+        ("analyses/syntaxgym-npi_orc_any.json", {"name": "NPI", "overall": {}}),
+        ("analyses/syntaxgym.json", {"scores": {"mean_of_suites": 0.5, "licensing_strict": 0.25}}),
         ("analyses/neighbours-source.json", {"side": "source", "streams": [{"stream": "semantic", "value": 0.5}]}),
     ):
         (tmp_path / trial.name / path).parent.mkdir(exist_ok=True)
@@ -105,6 +107,7 @@ def test_a_row_has_every_score_that_recipes_can_use(sweep, tmp_path, write_log):
     assert row.splits["parsing"] == {**brackets, "unlabelled_f1": 0.3, "malformed": 0.0, "right_branching_f1": 0.3}
     assert row.splits["neighbours"] == {"source_semantic_agreement": 0.5}
     assert row.splits["blimp"] == {"all": 0.75, "binding": 0.75}
+    assert row.splits["syntaxgym"] == {"mean_of_suites": 0.5, "licensing_strict": 0.25}
     assert row.splits["extraction"] == {"exact": 1.0}
 
 
@@ -124,6 +127,12 @@ def test_each_stream_has_its_own_chunking_scores(tmp_path):
     write_json(tmp_path / "analyses/chunking.json", "analysis", {"streams": streams})
     scores = analysis_scores(tmp_path)["chunking"]
     assert (len(scores), scores["syntactic_f1"], scores["semantic_accuracy"]) == (8, 0.3, 0.9)
+
+
+def test_a_suite_alone_gives_no_score_of_the_model(tmp_path):
+    (tmp_path / "analyses").mkdir()
+    write_json(tmp_path / "analyses/syntaxgym-npi_orc_any.json", "analysis", {"name": "NPI", "overall": {}})
+    assert analysis_scores(tmp_path) == {}
 
 
 def sweep_of(tree):

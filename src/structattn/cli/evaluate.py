@@ -273,7 +273,7 @@ def _sentence_scorer(run: "TrainedRun", marks: Marks) -> "SentenceScorer":
 def _syntaxgym(runs: Sequence[str], file: Path, marks: Marks, json: bool) -> None:
     """Score suites of predictions about surprisals."""
     from structattn.tasks.syntaxgym.data import read_suites
-    from structattn.tasks.syntaxgym.evaluate import suite_scores, write_suite
+    from structattn.tasks.syntaxgym.evaluate import suite_scores, write_model, write_suite
     from structattn.text.reading import Notices
 
     suites = read_suites(file, Notices())
@@ -282,15 +282,18 @@ def _syntaxgym(runs: Sequence[str], file: Path, marks: Marks, json: bool) -> Non
         scorer, results = _sentence_scorer(run, marks), []
         for suite in suites:
             results.append(suite_scores(scorer, suite))
-            write_suite(scorer, suite, results[-1])
+            write_suite(scorer, results[-1])
+        if len(suites) > 1:
+            write_model(scorer, results)
         return results
 
     _score_runs(runs, score, _print_suites, json)
 
 
 def _print_suites(results: "Sequence[tuple[Path, Sequence[SuiteScores]]]") -> None:
-    """Print one row for each prediction of each suite, one column for each run."""
-    from structattn.tasks.syntaxgym.report import written
+    """Print one row for each prediction of each suite, then the scores of several; one column for each run."""
+    from structattn.tasks.syntaxgym.evaluate import model_scores
+    from structattn.tasks.syntaxgym.report import MODEL_CAPTION, model_rows, written
 
     caption = (
         "Percent of the items of which a prediction holds, with 95 % interval; all: all predictions. In brackets: "
@@ -303,6 +306,11 @@ def _print_suites(results: "Sequence[tuple[Path, Sequence[SuiteScores]]]") -> No
             accuracies = [written(asdict(each)) for each in rows]
             table.add_row(literal(f"  {rows[0].formula}"), str(rows[0].items.trials), *accuracies)
     print_table(table)
+    if len(results[0][1]) > 1:
+        of_model = numbers_table(["score"], [folder.name for folder, _ in results], MODEL_CAPTION)
+        for name, numbers in model_rows([model_scores(suites) for _, suites in results]):
+            of_model.add_row(literal(name), *numbers)
+        print_table(of_model)
 
 
 def _print_pairs(results: Sequence[tuple[Path, Mapping[str, Any]]]) -> None:

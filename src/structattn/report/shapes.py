@@ -143,6 +143,10 @@ class _Syntaxgym(Shape):
     predictions: Annotated[list[_PredictionAccuracy], Field(min_length=1)]
 
 
+class _SyntaxgymScores(Shape):
+    scores: dict[str, Number]
+
+
 class _Difference(Shape):
     first: Number
     second: Number
@@ -269,5 +273,6 @@ ANALYSIS_SHAPES: dict[str, type[Shape]] = {
     "chunking": _Chunking,
     "parsing": _Parsing,
     "syntaxgym": _Syntaxgym,
+    "syntaxgym_scores": _SyntaxgymScores,
     "extraction": _Extraction,
 }

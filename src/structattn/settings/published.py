@@ -50,19 +50,21 @@ SCORES = (
 """Scores of a split, NAME in SPLIT.NAME. Those of recognition are within the lengths of training and beyond them:
 accuracy; cross-entropy of members in nats per symbol, and its difference from the lower bound."""
 
-CONTRASTIVE, CHUNKING, PARSING, NEIGHBOURS, BLIMP, EXTRACTION = ANALYSES = (
+CONTRASTIVE, CHUNKING, PARSING, NEIGHBOURS, BLIMP, SYNTAXGYM, EXTRACTION = ANALYSES = (
     "contrastive",
     "chunking",
     "parsing",
     "neighbours",
     "blimp",
+    "syntaxgym",
     "extraction",
 )
 """Replace the name of a split: accuracy on contrastive pairs by type of error, contrastive.TYPE; scores of
 `structattn evaluate --suite chunking`, chunking.f1, or chunking.syntactic_f1 of one of two streams; of `--suite trees`,
 parsing.f1; of `structattn inspect --tags`, neighbours.source_agreement; of `evaluate --suite blimp`, accuracy on all
-pairs, blimp.all, or on those of a field, phenomenon or paradigm; and of `structattn extract`, extraction.exact, the
-share of runs with an exact automaton."""
+pairs, blimp.all, or on those of a field, phenomenon or paradigm; of `evaluate --suite syntaxgym` on several suites,
+syntaxgym.mean_of_suites or of a circuit; and of `structattn extract`, extraction.exact, the share of runs with an exact
+automaton."""
 
 CellPattern = dict[str, str | tuple[str, ...]]
 
@@ -74,7 +76,7 @@ class ScoreName(Settings):
         default="validation",
         pattern=r"^(validation|\w+\.\w[\w.]*)$",
         description="validation, SPLIT.NAME such as test.accuracy, or contrastive.TYPE with a type of error, or "
-        "chunking.NAME, parsing.NAME, neighbours.NAME or blimp.NAME",
+        "chunking.NAME, parsing.NAME, neighbours.NAME, blimp.NAME or syntaxgym.NAME",
     )
     statistic: Literal["selected", "mean", "min", "max", "share"] = Field(
         default="selected",

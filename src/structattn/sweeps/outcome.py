@@ -9,7 +9,7 @@ from structattn.runs.checkpoint import DamagedCheckpointError, read_manifest, re
 from structattn.runs.folder import RunFolder
 from structattn.runs.selection import best_update, best_updates, verified_events
 from structattn.runs.store import checkpoint_path, checkpoint_updates
-from structattn.settings.published import BLIMP, CHUNKING, CONTRASTIVE, EXTRACTION, NEIGHBOURS, PARSING
+from structattn.settings.published import BLIMP, CHUNKING, CONTRASTIVE, EXTRACTION, NEIGHBOURS, PARSING, SYNTAXGYM
 from structattn.settings.run import unit_of_loss
 from structattn.settings.training import Budget, TrainingSettings, Unit
 from structattn.support.errors import StructattnError
@@ -163,6 +163,7 @@ def analysis_scores(run_dir: Path) -> dict[str, Scores]:
       ``right_branching_f1``; if several files were parsed, those of the last by name.
     - ``neighbours``: ``source_agreement``, or ``source_syntactic_agreement`` and so on.
     - ``blimp``: accuracy on the pairs of each field, phenomenon and paradigm, and on ``all``.
+    - ``syntaxgym``: the scores over several suites, see ``model_scores``; none of a suite alone.
     - ``extraction``: 1 or 0 for ``exact`` and for ``automaton``, ``causal_difference``, and ``extracted_model``.
 
     Raises:
@@ -172,7 +173,7 @@ def analysis_scores(run_dir: Path) -> dict[str, Scores]:
     for name, scores_of in _READERS.items():
         paths = sorted((run_dir / "analyses").glob(f"{name}*.json"))
         scores = [scores_of(read_json(path, "analysis")) for path in paths]
-        if scores:
+        if any(scores):
             analyses[name] = {key: value for each in scores for key, value in each.items()}
     return analyses
 
@@ -219,5 +220,6 @@ _READERS: dict[str, Callable[[Mapping[str, Any]], Scores]] = {
     PARSING: _parsing,
     NEIGHBOURS: _neighbours,
     BLIMP: _blimp,
+    SYNTAXGYM: lambda analysis: dict(analysis.get("scores", {})),
     EXTRACTION: lambda analysis: dict(analysis["scores"]),
 }

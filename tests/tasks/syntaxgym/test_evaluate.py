@@ -11,11 +11,18 @@ from typer.testing import CliRunner
 
 from structattn.cli.app import app
 from structattn.cli.report_page import write_report
+from structattn.metrics.statistics import wilson_interval
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import DataError, UsageError
 from structattn.tasks.language_modeling.sentences import SentenceScorer, WrittenForm
 from structattn.tasks.syntaxgym.data import read_suites, sentence
-from structattn.tasks.syntaxgym.evaluate import scores_of_surprisals, suite_scores
+from structattn.tasks.syntaxgym.evaluate import (
+    PredictionAccuracy,
+    SuiteScores,
+    model_scores,
+    scores_of_surprisals,
+    suite_scores,
+)
 from structattn.text.reading import Notices
 from structattn.training.run_training import train
 
@@ -64,6 +71,33 @@ def test_predictions_by_hand(tmp_path):
     assert scores.overall.items.successes == 0
     surprisals[2]["mismatch"][3] = 9.0
     assert [each.items.successes for each in scores_of_surprisals(suite, surprisals).predictions] == [2, 1, 1]
+
+
+def scores_of(file, num_items, first, both, known):
+    """The scores of a suite of which the first prediction, and both, hold for so many items."""
+
+    def accuracy(successes):
+        holds = [index < successes for index in range(num_items)]
+        return PredictionAccuracy("x", wilson_interval(holds), wilson_interval(holds[:known]) if known else None)
+
+    return SuiteScores("a name", file, "sum", accuracy(both), (accuracy(first), accuracy(both)), {})
+
+
+def test_scores_of_a_model_by_hand():
+    """Means of suites and of items differ, as do the first prediction and both; one suite does not count."""
+    suites = [
+        scores_of("fgd_hierarchy", 10, 6, 0, known=10),
+        scores_of("cleft", 40, 20, 20, known=5),
+        scores_of("number_orc", 20, 20, 20, known=0),
+        scores_of("fgd-embed3", 100, 0, 0, known=100),
+        scores_of("my_suite", 10, 3, 3, known=6),
+    ]
+    assert model_scores(suites) == pytest.approx({
+        "mean_of_suites": (0.6 + 0.5 + 1 + 0.3) / 4, "mean_of_items": 49 / 80, "long_distance": 0.55, "agreement": 1,
+        "mean_of_suites_strict": (0.0 + 0.5 + 1 + 0.3) / 4, "mean_of_items_strict": 43 / 80,
+        "long_distance_strict": 0.25, "agreement_strict": 1, "items_without_unk": 21 / 80,
+    })  # fmt: skip
+    assert model_scores([suites[3]]) == {}
 
 
 @pytest.mark.parametrize(
@@ -215,6 +249,7 @@ def test_the_command_stores_prints_and_reports(tmp_path):
     train(resolve_settings(tree), tmp_path / "run")
     (tmp_path / "suites").mkdir()
     written(tmp_path / "suites", name="agreement.json")
+    written(tmp_path / "suites", SUITE | {"predictions": SUITE["predictions"][:1]}, "number_prep.json")
     shown = CliRunner().invoke(app, ["evaluate", str(tmp_path / "run"), "--suite", "syntaxgym", "--file",
                                      str(tmp_path / "suites"), "--marks", "separate"])  # fmt: skip
     assert shown.exit_code == 0, shown.output
@@ -227,5 +262,18 @@ def test_the_command_stores_prints_and_reports(tmp_path):
     found = kept["surprisals"]["2"]
     successes += int(found["match"]["3"] < found["mismatch"]["3"])
     assert kept["predictions"][0]["items"]["successes"] == successes
+    of_model = json.loads((tmp_path / "run/analyses/syntaxgym.json").read_text())
+    assert of_model["suites"] == ["agreement", "number_prep"]
+    all_hold = kept["overall"]["items"]["value"]
+    means = successes / 2, (all_hold + successes / 2) / 2
+    assert (of_model["scores"]["mean_of_suites"], of_model["scores"]["mean_of_suites_strict"]) == means
     page = write_report([tmp_path / "run"], tmp_path / "report").read_text()
     assert "by hand: (3;%match%) &lt; (3;%mismatch%)" in page
+    for text in (shown.output, page):
+        assert "mean of suites" in text
+        assert f"{100 * means[0]:.1f} / {100 * means[1]:.1f}" in text
+    alone = CliRunner().invoke(app, ["evaluate", str(tmp_path / "run"), "--suite", "syntaxgym", "--file",
+                                     str(tmp_path / "suites/agreement.json")])  # fmt: skip
+    assert alone.exit_code == 0, alone.output
+    assert "mean of suites" not in alone.output
+    assert json.loads((tmp_path / "run/analyses/syntaxgym.json").read_text()) == of_model

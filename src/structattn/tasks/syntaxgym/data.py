@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final, Literal
 import numpy as np
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
+from structattn.support.environment import name_of
 from structattn.support.errors import DataError
 from structattn.support.json_files import Shape
 from structattn.support.reading import content_of, parse_json
@@ -21,6 +22,27 @@ METRICS: Final[Mapping[str, Callable[[Any], Any]]] = MappingProxyType(
     {"sum": np.sum, "mean": np.mean, "median": np.median, "range": np.ptp, "max": np.max, "min": np.min}
 )
 """How the surprisals of the tokens of a region become that of the region; that of a region without tokens is 0."""
+
+CIRCUITS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "number": "agreement",
+        "npi": "licensing",
+        "reflexive": "licensing",
+        "mvrr": "garden_path",
+        "npz": "garden_path",
+        "subordination": "gross_syntactic_state",
+        "center": "center_embedding",
+        "cleft": "long_distance",
+        "fgd": "long_distance",
+    }
+)
+"""The beginning of the name of a suite's file, up to "_" -> its circuit (Hu et al. 2020)."""
+
+NOT_COUNTED: Final = frozenset({"fgd-embed3", "fgd-embed4", "nn-nv-rpl"})
+"""Files of suites that the analysis of Hu et al. leaves out, which has 31 of 34."""
+
+STRICT: Final = "_strict"
+"""The end of the names of scores of all predictions; others are of the first prediction of each suite."""
 
 _RELATIONS = {"greaterthan": ">", "lessthan": "<"}
 _BEGINS_WITH_MARK = re.compile(r"[.,;:?!]")
@@ -90,6 +112,7 @@ class Suite:
     """A suite of items, and what is predicted of the surprisals of each.
 
     Args:
+        name: as the file states it.
         metric: one of ``METRICS``.
         predictions: formulas over regions that all items have.
     """
@@ -99,6 +122,11 @@ class Suite:
     metric: str
     predictions: tuple[Formula, ...]
     items: tuple[Item, ...]
+
+    @property
+    def file(self) -> str:
+        """The name of its file, without ``.json``."""
+        return name_of(self.path).removesuffix(".json")
 
 
 def read_suites(path: Path, notices: Notices) -> list[Suite]:

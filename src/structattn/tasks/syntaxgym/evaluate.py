@@ -4,6 +4,8 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import fmean
+from typing import Any
 
 import numpy as np
 
@@ -11,9 +13,10 @@ from structattn.metrics.statistics import Proportion, wilson_interval
 from structattn.runs.store import write_analysis
 from structattn.support.environment import name_of
 from structattn.support.errors import DataError
+from structattn.support.grouping import grouped
 from structattn.support.shapes import Float64
 from structattn.tasks.language_modeling.sentences import SentenceScorer
-from structattn.tasks.syntaxgym.data import METRICS, Item, Suite, sentence
+from structattn.tasks.syntaxgym.data import CIRCUITS, METRICS, NOT_COUNTED, STRICT, Item, Suite, sentence
 from structattn.tasks.syntaxgym.formula import Surprisals
 from structattn.text.tokenization.splitting import parts_of_tokens
 
@@ -39,14 +42,15 @@ class SuiteScores:
 
     Args:
         name: as the suite states it.
+        file: the name of its file, without ``.json``.
         metric: how surprisals of tokens became those of regions.
-        overall: the share of the items of which all predictions hold, the accuracy of Hu et al.; but of fgd_hierarchy
-            they count the first prediction alone, as the equalities of the second never hold.
+        overall: the share of the items of which all predictions hold.
         predictions: of each prediction, in file order.
         surprisals: item -> condition -> region -> surprisal in bits.
     """
 
     name: str
+    file: str
     metric: str
     overall: PredictionAccuracy
     predictions: tuple[PredictionAccuracy, ...]
@@ -87,15 +91,52 @@ def scores_of_surprisals(
     holds = [[formula.holds(of_item) for of_item in flat] for formula in suite.predictions]
     predictions = tuple(accuracy(formula.text, each) for formula, each in zip(suite.predictions, holds, strict=True))
     overall = accuracy("all", [all(each) for each in zip(*holds, strict=True)])
-    return SuiteScores(suite.name, suite.metric, overall, predictions, surprisals)
+    return SuiteScores(suite.name, suite.file, suite.metric, overall, predictions, surprisals)
 
 
-def write_suite(scorer: SentenceScorer, suite: Suite, scores: SuiteScores) -> Path:
-    """Write the scores to ``analyses/syntaxgym-NAME.json`` in the run folder; NAME is the name of the suite's file."""
+def model_scores(suites: Sequence[SuiteScores]) -> dict[str, float]:
+    """Return the scores of a model over several suites: name -> score.
+
+    - ``mean_of_suites``, ``mean_of_items``, and the mean of the suites of each circuit, see ``CIRCUITS``: of the first
+      prediction of each suite, as in published numbers, because of fgd_hierarchy the equalities of the second never
+      hold. With ``STRICT`` behind the name: of all predictions.
+    - ``items_without_unk``: the share of the items in which all words are known.
+
+    Those of ``NOT_COUNTED`` do not count; empty if there are no others.
+    """
+    counted = [each for each in suites if each.file not in NOT_COUNTED]
+    if not counted:
+        return {}
+    trials = sum(each.overall.items.trials for each in counted)
+    by_circuit = grouped(range(len(counted)), lambda index: CIRCUITS.get(counted[index].file.partition("_")[0]))
+    found = {}
+    for end, rows in (
+        ("", [each.predictions[0].items for each in counted]),
+        (STRICT, [each.overall.items for each in counted]),
+    ):
+        found[f"mean_of_suites{end}"] = fmean(each.value for each in rows)
+        found[f"mean_of_items{end}"] = sum(each.successes for each in rows) / trials
+        for circuit, members in by_circuit.items():
+            if circuit is not None:
+                found[f"{circuit}{end}"] = fmean(rows[index].value for index in members)
+    known = sum(each.overall.known.trials for each in counted if each.overall.known is not None)
+    return {**found, "items_without_unk": known / trials}
+
+
+def write_suite(scorer: SentenceScorer, scores: SuiteScores) -> Path:
+    """Write the scores to ``analyses/syntaxgym-FILE.json`` in the run folder."""
+    return write_analysis(scorer.run.run_dir, f"syntaxgym-{scores.file}", "syntaxgym", _origin(scorer) | asdict(scores))
+
+
+def write_model(scorer: SentenceScorer, suites: Sequence[SuiteScores]) -> Path:
+    """Write the scores over several suites, see ``model_scores``, to ``analyses/syntaxgym.json`` in the run folder."""
+    content = {"suites": [each.file for each in suites], "scores": model_scores(suites)}
+    return write_analysis(scorer.run.run_dir, "syntaxgym", "syntaxgym_scores", _origin(scorer) | content)
+
+
+def _origin(scorer: SentenceScorer) -> dict[str, Any]:
     run = scorer.run
-    content = {"update": run.update, "prepared_digest": run.prepared.digest, "scoring": scorer.description()}
-    name = name_of(suite.path).removesuffix(".json")
-    return write_analysis(run.run_dir, f"syntaxgym-{name}", "syntaxgym", content | asdict(scores))
+    return {"update": run.update, "prepared_digest": run.prepared.digest, "scoring": scorer.description()}
 
 
 def _by_region(conditions: Mapping[str, Mapping[int, float]]) -> Surprisals:

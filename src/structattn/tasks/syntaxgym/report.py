@@ -7,10 +7,14 @@ from structattn.report.page import MISSING, Markup, joined, number_cell, on_know
 from structattn.report.runs import Run
 from structattn.report.style import LineStyle
 from structattn.support.grouping import numbered
+from structattn.tasks.syntaxgym.data import STRICT
 
 _NOTE = (
     "SyntaxGym: percent of the items of which a prediction about the surprisals of regions holds, with 95 % Wilson "
     "intervals. {known}all: all predictions of the suite hold."
+)
+MODEL_CAPTION = (
+    "Percent, of the first prediction of each suite, as published / of all its predictions. Circuits: means of suites."
 )
 _KNOWN = "In brackets the share of the items without <unk>, and the percent of those. "
 
@@ -40,7 +44,31 @@ def syntaxgym_section(runs: Sequence[tuple[Run, LineStyle]]) -> Markup:
     accuracies = (each for of_runs in rows.values() for each in of_runs.values())
     some_unknown = any(on_known(each["known"], each["items"]) for each in accuracies)
     note = tag("p", _NOTE.format(known=_KNOWN if some_unknown else ""), class_="note")
-    return joined(tag("h3", "SyntaxGym"), stacked_table(["suite: prediction", *names], cells), note)
+    return joined(tag("h3", "SyntaxGym"), _model_table(runs), stacked_table(["suite: prediction", *names], cells), note)
+
+
+def _model_table(runs: Sequence[tuple[Run, LineStyle]]) -> Markup:
+    """Return a table of the scores over several suites; empty if no run has them."""
+    scored = [(run.name, each["scores"]) for run, _ in runs for each in run.analyses_of_kind("syntaxgym_scores")]
+    if not scored:
+        return Markup("")
+    cells = [
+        [tag("th", name, scope="row"), *map(number_cell, numbers)]
+        for name, numbers in model_rows([scores for _, scores in scored])
+    ]
+    note = tag("p", MODEL_CAPTION, class_="note")
+    return joined(stacked_table(["score", *(name for name, _ in scored)], cells), note)
+
+
+def model_rows(of_runs: Sequence[Mapping[str, float]]) -> list[tuple[str, list[str]]]:
+    """Return the name of each score over several suites, with that of each run in percent, see ``MODEL_CAPTION``."""
+    names = dict.fromkeys(name.removesuffix(STRICT) for scores in of_runs for name in scores)
+
+    def shown(scores: Mapping[str, float], name: str) -> str:
+        numbers = (scores[each] for each in (name, f"{name}{STRICT}") if each in scores)
+        return " / ".join(f"{100 * each:.1f}" for each in numbers) or MISSING
+
+    return [(name.replace("_", " "), [shown(scores, name) for scores in of_runs]) for name in names]
 
 
 def written(accuracy: Mapping[str, Any]) -> str:
