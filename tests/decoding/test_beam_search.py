@@ -70,6 +70,16 @@ def test_a_wide_beam_is_exhaustive(translator, sources, mechanism, penalty):
             torch.testing.assert_close(found_scores, scores[:n_best], rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize(("min_length", "limit"), [(0, 3), (1, 3), (2, 4), (3, 3), (2, 1)])
+def test_a_wide_beam_is_exhaustive_among_the_lengths_that_are_allowed(translator, sources, min_length, limit):
+    model, source = translator("softmax", SYMBOLS), sources(3, seed=1)
+    search = BeamSearch(400, PerTokenPenalty(), min_length=min_length, force_eos=True)
+    for of_one, ids in zip(found(model, source, limit, search, n_best=400), source, strict=True):
+        texts, _ = enumerated(model, ids, PerTokenPenalty())
+        least = min(min_length + 1, limit)
+        assert [hypothesis.tokens for hypothesis in of_one] == [t for t in texts if least <= len(t) <= limit]
+
+
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_n_best_are_sorted_and_scored_as_whole_sequences(translator, sources, mechanism):
     model, source = translator(mechanism, 5, seed=2), sources(4)
@@ -151,6 +161,13 @@ def test_forced_prefixes_are_kept_and_the_rest_is_searched(translator, sources, 
         assert [hypothesis.tokens for hypothesis in hypotheses] == begun[:3]
 
 
+def test_a_prefix_goes_before_the_rules_of_lengths(translator, sources):
+    search = BeamSearch(2, min_length=1, force_eos=True)
+    prefixes = [(3, 4), (3, 4), ()]
+    results = found(translator("softmax"), sources(3), [2, 3, 1], search, prefixes=prefixes)
+    assert [hypotheses[0].tokens for hypotheses in results] == [(3, 4), (3, 4, 2), (2,)]
+
+
 def test_a_prefix_may_be_the_whole_text(translator, sources):
     (hypotheses,) = found(translator("softmax"), sources(1), 2, prefixes=[(3, 4)])
     assert [hypothesis.tokens for hypothesis in hypotheses] == [(3, 4)]
@@ -209,6 +226,7 @@ def test_invalid_arguments_are_refused(translator, sources, arguments, message):
     "make",
     [
         lambda: BeamSearch(0),
+        lambda: BeamSearch(min_length=-1),
         lambda: BeamSearch(stopping="soon"),
         lambda: BeamSearch(finishing="away"),
         lambda: GNMTPenalty(-0.1),

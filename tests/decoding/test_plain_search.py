@@ -30,6 +30,7 @@ SEARCHES = [
     dusell_chiang_2024(3),
     you_2020(4),
     fairseq(3),
+    BeamSearch(3, finishing="in_beam", min_length=2, force_eos=True),
     vaswani_2017(3),
 ]
 
@@ -40,6 +41,13 @@ def score(search, text, penalty=None):
     return text[0] / (penalty or search.length_penalty).divisor(length).item()
 
 
+def may_follow(search, num_before, limit, token):
+    """Whether a token may follow so many others."""
+    if num_before + 1 == limit:
+        return token == 2 or not search.force_eos
+    return token != 2 or num_before >= search.min_length
+
+
 def plain_search(model, source, limit, search, n_best, kept=None):
     """Return the n best (log p, tokens); append all that are in the beam or finish, step by step, to ``kept``."""
 
@@ -48,7 +56,8 @@ def plain_search(model, source, limit, search, n_best, kept=None):
 
     def continued(text):
         logits = model(torch.tensor([source]), torch.tensor([[1, *text[1]]]))[0, -1]
-        return [(text[0] + x, (*text[1], c + 2)) for c, x in enumerate(logits.log_softmax(-1).tolist())]
+        after = [(text[0] + x, (*text[1], c + 2)) for c, x in enumerate(logits.log_softmax(-1).tolist())]
+        return [longer for longer in after if may_follow(search, len(text[1]), limit, longer[1][-1])]
 
     def is_done(going_on, finished):
         if search.stopping == "all_finished":

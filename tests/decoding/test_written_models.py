@@ -128,7 +128,7 @@ def test_exact_continues_while_a_better_text_is_possible(written):
         ((best,),) = beam_search(model, model.start(), 8, search)
         assert best.tokens == (3, 3, 3, 2)
         assert best.log_probability == pytest.approx(math.log(0.6 * 0.81 * 0.99))
-    ((first,),) = beam_search(model, model.start(), 8, fairseq(2))
+    ((first,),) = beam_search(model, model.start(), 8, BeamSearch(2, PerTokenPenalty(), stopping="all_finished"))
     assert first.tokens == (2,)
 
 
@@ -146,9 +146,27 @@ def test_all_finished_stops_when_the_beam_is_full(written):
     (hypotheses,) = beam_search(model, model.start(), 8, fairseq(1), n_best=1)
     assert hypotheses[0].tokens == (3, 3, 3, 2)
     model.rows.clear()
-    (hypotheses,) = beam_search(model, model.start(), 8, fairseq(2), n_best=2)
+    (hypotheses,) = beam_search(model, model.start(), 8, BeamSearch(2, stopping="all_finished"), n_best=2)
     assert [hypothesis.tokens for hypothesis in hypotheses] == [(2,), (3, 2)]
     assert len(model.rows) == 2
+
+
+def test_fairseq_finds_no_empty_text(written):
+    model = written(lambda sentence, step, token: logs(0.8, 0.2) if step == 0 else logs(0.6, 0.4))
+    (hypotheses,) = beam_search(model, model.start(), 8, fairseq(2), n_best=2)
+    assert [hypothesis.tokens for hypothesis in hypotheses] == [(3, 3, 2), (3, 2)]
+    assert hypotheses[1].log_probability == pytest.approx(math.log(0.2 * 0.6))  # as the model gives it
+
+
+def test_fairseq_ends_texts_at_the_limit_so_that_they_can_win(written):
+    steps = (0, 0.6, 0.4), (0.45, 0.5, 0.05), (0.05, 0.94, 0.01)
+    model = written(lambda sentence, step, token: logs(*steps[min(step, 2)]))
+    ((ended,),) = beam_search(model, model.start(), 8, fairseq(2))
+    assert (ended.tokens, ended.finished) == ((3,) * 7 + (2,), True)
+    assert ended.score == pytest.approx(math.log(0.6 * 0.5 * 0.94**5 * 0.05) / 8)  # more than log(0.6 * 0.45) / 2
+    search = BeamSearch(2, PerTokenPenalty(), stopping="all_finished")
+    (hypotheses,) = beam_search(model, model.start(), 8, search, n_best=2)
+    assert [hypothesis.tokens for hypothesis in hypotheses] == [(3, 2), (3,) * 8]
 
 
 def test_best_finished_stops_when_the_best_is_finished(written):
@@ -193,7 +211,7 @@ def test_presets_of_gnmt_and_the_transformer_divide_by_their_length_penalty(writ
 
 def test_presets_have_the_published_settings():
     in_beam, no_penalty = {"finishing": "in_beam"}, NoLengthPenalty()
-    assert fairseq() == BeamSearch(5, PowerPenalty(1.0), stopping="all_finished")
+    assert fairseq() == BeamSearch(5, PowerPenalty(1.0), stopping="all_finished", min_length=1, force_eos=True)
     assert you_2020() == BeamSearch(4, GNMTPenalty(0.6), **in_beam, final_penalty=no_penalty)
     assert dusell_chiang_2024() == BeamSearch(4, PerTokenPenalty(), **in_beam, stopping="best_finished")
 

@@ -118,9 +118,13 @@ class BeamSearch:
         finishing: see above.
         stopping: see above; "exact" considers the n best that are requested, or ``beam_size`` with ``final_penalty``.
         final_penalty: another length penalty, by which the remaining hypotheses are ranked at the end.
+        min_length: the number of tokens before <eos>, at least, where the maximum length has room for them.
+        force_eos: whether the last token that the maximum length permits must be <eos>, whatever its probability, so
+            that hypotheses end, and compete with shorter ones, rather than being cut and ranked after them.
 
     Raises:
-        ValueError: ``beam_size`` is less than 1, or ``finishing`` or ``stopping`` is unknown.
+        ValueError: ``beam_size`` is less than 1, ``min_length`` is negative, or ``finishing`` or ``stopping`` is
+            unknown.
     """
 
     beam_size: int = 4
@@ -128,10 +132,14 @@ class BeamSearch:
     finishing: Finishing = "separate"
     stopping: Stopping = "exact"
     final_penalty: LengthPenalty | None = None
+    min_length: int = 0
+    force_eos: bool = False
 
     def __post_init__(self) -> None:
         if self.beam_size < 1:
             raise ValueError(f"beam_size={self.beam_size}; expected at least 1")
+        if self.min_length < 0:
+            raise ValueError(f"min_length={self.min_length}; expected at least 0")
         if self.finishing not in ("separate", "in_beam"):
             raise ValueError(f"finishing={self.finishing!r}; expected 'separate' or 'in_beam'")
         if self.stopping not in ("exact", "best_finished", "all_finished"):
@@ -168,8 +176,12 @@ def vaswani_2017(beam_size: int = 4, alpha: float = 0.6) -> BeamSearch:
 
 
 def fairseq(beam_size: int = 5, exponent: float = 1.0) -> BeamSearch:
-    """Return the settings of fairseq (Ott et al. 2019), used for the Discrete Transformer's translations."""
-    return BeamSearch(beam_size, PowerPenalty(exponent), stopping="all_finished")
+    """Return the settings of fairseq (Ott et al. 2019), used for the Discrete Transformer's translations.
+
+    As there, no text is empty (``min_len`` of 1), and the last token at the maximum length is <eos>.
+    """
+    penalty = PowerPenalty(exponent)
+    return BeamSearch(beam_size, penalty, stopping="all_finished", min_length=1, force_eos=True)
 
 
 def _require_non_negative(name: str, value: float) -> None:

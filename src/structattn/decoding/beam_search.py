@@ -253,7 +253,7 @@ def _step(current: OpenSearch, search: BeamSearch, forbid: Forbid | None) -> tup
     At most ``beam_size`` of the 2 * ``beam_size`` best extensions end in <eos>, so ``beam_size`` unfinished ones remain
     if there are as many. Finished ones count only if they are among the ``beam_size`` best.
     """
-    extensions, state = _extend(current, 2 * search.beam_size, forbid)
+    extensions, state = _extend(current, search, forbid)
     length = current.length + 1
     finished, scores = current.finished, length_penalized(search.length_penalty, extensions.log_probs, length)
     among_best = torch.arange(scores.shape[1], device=scores.device).expand_as(scores) < search.beam_size
@@ -268,8 +268,8 @@ def _step(current: OpenSearch, search: BeamSearch, forbid: Forbid | None) -> tup
     return replace(current, beam=beam, finished=finished, state=state, length=length), ended
 
 
-def _extend(current: OpenSearch, k: int, forbid: Forbid | None) -> tuple[Hypotheses, DecoderState]:
-    """Return the k most probable one-token extensions of each sentence's hypotheses, and the model's new state.
+def _extend(current: OpenSearch, search: BeamSearch, forbid: Forbid | None) -> tuple[Hypotheses, DecoderState]:
+    """Return the 2 * ``beam_size`` best one-token extensions of each sentence's hypotheses, and the model's new state.
 
     There are fewer where hypotheses times classes are less. Each hypothesis has a row of the state.
     """
@@ -277,16 +277,38 @@ def _extend(current: OpenSearch, k: int, forbid: Forbid | None) -> tuple[Hypothe
     logits, state = current.model.step(beam.tokens[..., -1].flatten(), current.state)
     logits = logits.view(*beam.log_probs.shape, -1)
     num_classes = logits.shape[2]
-    k = min(k, beam.log_probs.shape[1] * num_classes)
+    k = min(2 * search.beam_size, beam.log_probs.shape[1] * num_classes)
     required = None
     if current.length < sentences.forced.shape[1]:
         required = forced_classes(sentences.forced[:, current.length], num_classes)
+    if search.force_eos:
+        required = _with_eos_at_the_limit(current, required)
     forbidden = None if forbid is None else forbid(beam.tokens, sentences.indices, num_classes)
+    if current.length < search.min_length:
+        forbidden = _with_eos_before_the_limit(current, num_classes, forbidden)
     values, indices = top_continuations(logits, beam.log_probs, k, required, forbidden)
     parents, classes = indices // num_classes, indices % num_classes
     previous = beam.tokens.take_along_dim(parents[:, :, None], 1)
     tokens = torch.cat([previous, classes[:, :, None] + CLASS_OFFSET], dim=2)
     return Hypotheses(values, tokens, parents, (classes == EOS_CLASS) & (values > -math.inf)), state
+
+
+def _with_eos_at_the_limit(current: OpenSearch, required: Int[Tensor, " open"] | None) -> Int[Tensor, " open"] | None:
+    """Return the required classes, with <eos> where a sentence's last token is open; None: any may follow in all."""
+    is_last = current.sentences.limits == current.length + 1
+    if required is None:
+        return torch.where(is_last, EOS_CLASS, -1) if bool(is_last.any()) else None
+    return required.masked_fill(is_last & (required < 0), EOS_CLASS)
+
+
+def _with_eos_before_the_limit(
+    current: OpenSearch, num_classes: int, forbidden: Bool[Tensor, "open beam classes"] | None
+) -> Bool[Tensor, "open beam classes"]:
+    """Return the forbidden classes, and <eos> but for the last token of a sentence."""
+    tokens, limits = current.beam.tokens, current.sentences.limits
+    is_eos = torch.arange(num_classes, device=tokens.device) == EOS_CLASS
+    too_short = (limits > current.length + 1)[:, None, None] & is_eos.expand(*tokens.shape[:2], -1)
+    return too_short if forbidden is None else forbidden | too_short
 
 
 def _compete(
