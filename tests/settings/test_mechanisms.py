@@ -51,6 +51,47 @@ def test_cross_attention_is_built(kind):
     assert isinstance(built, nn.Module) == (settings_of(kind).attention != "none")
 
 
+def takes_attention_dropout(model):
+    try:
+        resolve_settings({"task": "formal_language", "data": "prepared", "model": model | {"attention_dropout": 0.5}})
+    except SettingsError as error:
+        if "attention_dropout: 0.5; no layer has weights that are dropped" in str(error):
+            return False
+        raise
+    return True
+
+
+def drops(built):
+    return any(getattr(module, "dropout", 0) == 0.5 for module in ([] if built is None else built.modules()))
+
+
+@pytest.mark.parametrize("kind", members_of(Layer))
+def test_attention_dropout_is_refused_where_no_layer_has_it(kind):
+    model = TransformerSettings(d_model=6, num_heads=3, attention_dropout=0.5)
+    for fields in ({}, {"num_learned_heads": 1})[: 1 + ("num_learned_heads" in kind.model_fields)]:
+        layer = settings_of(kind).model_copy(update=fields)
+        sizes, layers = {"d_model": 6, "num_heads": 3}, [layer.model_dump()]
+        assert takes_attention_dropout(sizes | {"layers": layers}) == drops(build_attention(model, layer, causal=True))
+        assert takes_attention_dropout(sizes | {"layers": [*layers, {"attention": "softmax"}]})
+
+
+@pytest.mark.parametrize("across", members_of(CrossAttention))
+def test_attention_dropout_may_be_that_of_cross_attention(across):
+    sizes = {"kind": "encoder_decoder", "d_model": 6, "num_heads": 3}
+    model, cross_attention = TransformerSettings(d_model=6, num_heads=3, attention_dropout=0.5), settings_of(across)
+    if cross_attention.attention == "none":
+        return  # not in all layers
+    sides = {"encoder": {"layers": "hard"}, "decoder": {"layers": "hard"}}
+    assert takes_attention_dropout(sizes | sides)  # softmax, by default
+    sides["decoder"] = {"layers": "hard", "cross_attention": [cross_attention.model_dump()]}
+    assert takes_attention_dropout(sizes | sides) == drops(build_cross_attention(model, cross_attention))
+
+
+@pytest.mark.parametrize("kind", ["two_stream", "two_stream_encoder_decoder"])
+def test_two_streams_have_no_attention_dropout(kind):
+    assert not takes_attention_dropout({"kind": kind})
+
+
 @pytest.mark.parametrize(
     ("model", "message"),
     [

@@ -1,11 +1,20 @@
 """Settings of transformers: language models, encoder-decoders, two streams."""
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Literal, Self
 
 from pydantic import Field, PositiveFloat, model_validator
 
-from structattn.settings.attention import Gaussian, GumbelSoftmax, MultiHead, NoAttention, Softmax
+from structattn.settings.attention import (
+    DeltaProduct,
+    Gaussian,
+    GumbelSoftmax,
+    Hard,
+    MultiHead,
+    NoAttention,
+    Softmax,
+)
 from structattn.settings.base import NumLayers, Probability, Settings, Size
 from structattn.settings.embeddings import (
     POSITIONS,
@@ -19,7 +28,10 @@ from structattn.settings.embeddings import (
     WordEmbedding,
 )
 from structattn.settings.layers import DEFAULT_LAYERS, CrossLayers, Layers, Loops
-from structattn.settings.stacks import StackPointer, StackTrans
+from structattn.settings.stacks import Nondeterministic, StackPointer, StackTrans, Stratified, Superposition
+
+_STACKS = Nondeterministic, StackPointer, StackTrans, Stratified, Superposition
+_WITHOUT_DROPOUT = *_STACKS, DeltaProduct, Hard, NoAttention
 
 
 class TransformerSettings(Settings):
@@ -40,7 +52,11 @@ class TransformerSettings(Settings):
     bias: bool = Field(default=True, description="whether the query, key, value and output projections have a bias")
     dropout: Probability = Field(default=0.1, description="dropout rate, unless given below")
     embedding_dropout: Probability | None = Field(default=None, description="dropout rate of embeddings")
-    attention_dropout: Probability | None = Field(default=None, description="dropout rate of attention weights")
+    attention_dropout: Probability | None = Field(
+        default=None,
+        description="dropout rate of attention weights, those of softmax attention and of learned heads; other than 0 "
+        "only if a layer has them",
+    )
     hidden_dropout: Probability | None = Field(
         default=None, description="dropout rate of the hidden units of feed-forward sublayers"
     )
@@ -58,6 +74,16 @@ class TransformerSettings(Settings):
     def attentions(self) -> Mapping[str, Sequence[Settings]]:
         """Return the name of each list of layers, for messages, and the attention of each of its layers."""
         return {}
+
+    @model_validator(mode="after")
+    def _check_attention_dropout(self) -> Self:
+        layers = list(chain.from_iterable(self.attentions().values()))
+        if self.attention_dropout and layers and all(map(_drops_nothing, layers)):
+            raise ValueError(
+                f"attention_dropout: {self.attention_dropout}; no layer has weights that are dropped, as those of "
+                "softmax attention; expected 0 or null"
+            )
+        return self
 
     @model_validator(mode="after")
     def _check_heads(self) -> Self:
@@ -84,6 +110,13 @@ class TransformerSettings(Settings):
                         f"{name} {index}: rotary positions need an even head size; got {self.d_model // num_heads}"
                     )
         return self
+
+
+def _drops_nothing(attention: Settings) -> bool:
+    """Return whether no attention weights can be dropped; false for mechanisms of plugins, which may use the rate."""
+    if isinstance(attention, Gaussian):
+        return not attention.num_learned_heads
+    return isinstance(attention, _WITHOUT_DROPOUT)
 
 
 class LayeredSettings(TransformerSettings):
@@ -216,7 +249,7 @@ class EncoderDecoderSettings(TransformerSettings):
         return {
             "encoder layer": self.encoder.layers,
             "decoder layer": self.decoder.layers,
-            "cross-attention of decoder layer": self.decoder.cross_attention or (),
+            "cross-attention of decoder layer": self.decoder.cross_attention or (Softmax(),),
         }
 
     @model_validator(mode="after")
@@ -238,17 +271,9 @@ class TwoStreamBase(GumbelSoftmax, TransformerSettings):
         default=True, description="add positions to both streams; false: to the syntactic stream only"
     )
 
-    @model_validator(mode="after")
-    def _check_attention_dropout(self) -> Self:
-        if self.attention_dropout:
-            raise ValueError(
-                "attention_dropout: the hard attention of two-stream models has no dropout; expected 0 or null"
-            )
-        return self
-
     def attentions(self) -> Mapping[str, Sequence[Settings]]:
         """Return one attention, which all layers have."""
-        return {"layer": (Softmax(),)}
+        return {"layer": (Hard(attention="hard"),)}
 
 
 class TwoStreamSettings(TwoStreamBase):
