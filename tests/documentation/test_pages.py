@@ -20,6 +20,7 @@ from structattn.cli.app import app
 from structattn.operators.common.kernels import compiled_kernels
 from structattn.settings.recipes import recipes
 
+DERIVATIONS = sorted((ROOT / "src/structattn/operators").glob("*/DERIVATION.md"))
 RUN = [page for page in PAGES if any(block.language in ("bash", "python", "diff") for block in blocks(page))]
 # Smaller than on the page: what is replaced there, and by what.
 SMALLER = {
@@ -213,6 +214,14 @@ def test_files_that_a_page_names_exist(page):
     prose = re.sub(r"^( *)```.*?^\1```$|`[^`\n]*`", "", source, flags=re.MULTILINE | re.DOTALL)
     links = re.findall(r"\]\((?!\w+:|#)([^)\s#]+)", prose)
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("page", DERIVATIONS, ids=[page.parent.name for page in DERIVATIONS])
+def test_source_files_that_a_derivation_names_exist(page):
+    named = re.findall(r"`([\w/]+\.(?:py|h|cpp))`", page.read_text(encoding="utf-8"))
+    beside = page.parent.parent  # of all operators
+    missing = [name for name in named if not ((ROOT / name).exists() or (beside / name).exists())]
+    assert [name for name in missing if not any(page.parent.rglob(name))] == []
 
 
 def test_recipes_that_pages_name_exist():
