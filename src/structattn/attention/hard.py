@@ -50,9 +50,9 @@ class HardSelection:
 
     def explain(self, inputs: AttentionInputs, values: tuple[Tensor, ...]) -> Explanation:
         """Return the selections of evaluation, and the probabilities from which training samples."""
-        _, weights = HardSelection.attend_with_weights(self, inputs, values[-1:], training=False)
+        outputs, _, weights = self._selected(inputs, values[-1], training=False, return_weights=True)
         _, probabilities = inputs.softmax_attention(values[-1], return_weights=True)
-        return Explanation("hard", weights, details={"probabilities": probabilities.transpose(1, 2)})
+        return Explanation("hard", weights.to(outputs.dtype), details={"probabilities": probabilities.transpose(1, 2)})
 
     def _selected(self, inputs: AttentionInputs, values: Tensor, training: bool, return_weights: bool) -> Any:
         (values,), dtype = computing_precision(values=values)
