@@ -60,6 +60,7 @@ class HeadLocality:
         head: the index of the head, from 0; if a layer has both, hard-coded heads come before learned ones.
         positions: the number of positions; those whose weights are all 0 do not count.
         mean: the mean offset, in positions; negative to the left.
+        absolute: the mean distance, that of |argmax_j w_ij - i|, in positions.
     """
 
     kind: Kind
