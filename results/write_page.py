@@ -34,7 +34,7 @@ ARENA = "arena"
 """The name of the page of the arena."""
 OURS = ["finding_the_stack/marked_reversal", "finding_the_stack/three_languages", "finding_the_stack/restarts"]
 OURS += ["finding_the_stack/hardest_cfl", "finding_the_stack/single_seeds", "finding_the_stack/constant_rate"]
-OURS += ["finding_the_stack/curriculum"]
+OURS += ["finding_the_stack/curriculum", "finding_the_stack/padded_reversal"]
 HEAD = ["table", "finding", "verdict", "published", "ours", "ours, longer", "difference (95 %)", "because"]
 
 FIRST = """# Results
