@@ -76,7 +76,8 @@ def of_layers() -> dict[str, Any]:
 def of_loops() -> dict[str, Any]:
     """Looped transformers with each kind of loops and two mechanisms, and with the next positions and embeddings."""
     positions, embeddings = cycle(POSITIONS), cycle(EMBEDDINGS)
-    options = cycle((TIED, NORMS, {}))  # a table alone can be tied
+    # A table alone can be tied, and not all layers have attention weights, whose own rate is refused without.
+    options = cycle((TIED, NORMS | {"attention_dropout": None}, {}))
     models: dict[str, Any] = {}
     for loops, first, second in zip(LOOPS, IN_LAYERS[::2], cycle(IN_LAYERS[1::2]), strict=False):
         layers = [mechanism(first), mechanism(second), *[SOFTMAX] * ("coda" in loops)]

@@ -14,7 +14,7 @@ from structattn.support.files import (
     others_in,
     write_atomically,
 )
-from structattn.support.grouping import leaves
+from structattn.support.json_files import leaves
 from structattn.support.reading import read_bytes
 
 

@@ -15,8 +15,7 @@ from structattn.settings.run import LIMITS, RunSettings, resolve_settings
 from structattn.settings.yaml import parse_mapping
 from structattn.support.errors import CheckpointError, DataError, SettingsError, StructattnError, UsageError
 from structattn.support.files import flush_to_disk, others_in, remove_file_unflushed, remove_folders, replace_file
-from structattn.support.grouping import leaves
-from structattn.support.json_files import read_json, write_json
+from structattn.support.json_files import leaves, read_json, write_json
 from structattn.support.plugins import require_loaded
 from structattn.support.reading import read_bytes
 

@@ -1,8 +1,8 @@
-"""Groups of values with equal keys, names that tell groups apart, and the leaves of trees."""
+"""Groups of values with equal keys, and names that tell groups apart."""
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Hashable, Iterable
+from typing import TypeVar
 
 Value = TypeVar("Value")
 Key = TypeVar("Key", bound=Hashable)
@@ -24,16 +24,3 @@ def numbered(names: Iterable[str]) -> list[str]:
         counts[name] += 1
         found.append(name if counts[name] == 1 else f"{name} ({counts[name]})")
     return found
-
-
-def leaves(tree: object, enters: Callable[[list[Any]], object] = bool, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the dotted path and the value of each leaf of nested mappings, and of the lists that ``enters`` accepts."""
-    if isinstance(tree, Mapping):
-        items: Iterable[tuple[Any, Any]] = tree.items()
-    elif isinstance(tree, list) and enters(tree):
-        items = enumerate(tree)
-    else:
-        yield path, tree
-        return
-    for key, value in items:
-        yield from leaves(value, enters, f"{path}.{key}" if path else str(key))

@@ -12,7 +12,7 @@ from structattn.metrics.verdicts import Difference, Judgement, judge, mean_diffe
 from structattn.report.page import MISSING, short
 from structattn.settings.published import Claim, PublishedTable, PublishedValue, ScoreName
 from structattn.settings.sweep import SweepSettings, matches
-from structattn.support.grouping import leaves
+from structattn.support.json_files import leaves
 from structattn.sweeps.table import TableRow
 from structattn.sweeps.trials import Cell, cell_settings
 
