@@ -88,10 +88,10 @@ def test_items_of_a_killed_worker_are_computed_here():
 
 
 PARENT = """
-import itertools, os, signal
+import itertools, os, signal, time
 from structattn.support.processes import worker_pool
 with worker_pool(2) as pool:
-    found = pool.map(os.getpgid, itertools.repeat(0))
+    found = pool.map(time.sleep, itertools.repeat(0.1))  # a worker that is done before the next item serves that, too
     workers = set(pool._executor._processes) if next(found) else ()
     print(*workers, flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
