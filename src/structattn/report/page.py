@@ -6,6 +6,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 
+from structattn.settings.base import leaves
 from structattn.support.errors import StructattnError
 from structattn.support.files import (
     check_writable_folder,
@@ -14,7 +15,6 @@ from structattn.support.files import (
     others_in,
     write_atomically,
 )
-from structattn.support.json_files import leaves
 from structattn.support.reading import read_bytes
 
 

@@ -10,12 +10,13 @@ from typing import Any
 from structattn.runs.checkpoint import Identity, LogPrefix
 from structattn.runs.logs import last_event
 from structattn.runs.metadata import check_card
+from structattn.settings.base import leaves
 from structattn.settings.evaluation import EvaluationSettings
 from structattn.settings.run import LIMITS, RunSettings, resolve_settings
 from structattn.settings.yaml import parse_mapping
 from structattn.support.errors import CheckpointError, DataError, SettingsError, StructattnError, UsageError
 from structattn.support.files import flush_to_disk, others_in, remove_file_unflushed, remove_folders, replace_file
-from structattn.support.json_files import leaves, read_json, write_json
+from structattn.support.json_files import read_json, write_json
 from structattn.support.plugins import require_loaded
 from structattn.support.reading import read_bytes
 

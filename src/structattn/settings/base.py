@@ -1,7 +1,7 @@
-"""Base class of all settings, unions of settings classes, and suggestions for misspelt fields."""
+"""Base class of all settings, unions of settings classes, and paths of fields, with suggestions for misspelt ones."""
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -259,3 +259,16 @@ def suggestion(settings: type[BaseModel], path: str) -> str | None:
         if similar := get_close_matches(name, names, n=1, cutoff=0.8):
             return names[similar[0]]
     return None
+
+
+def leaves(tree: object, enters: Callable[[list[Any]], object] = bool, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the dotted path and the value of each leaf of nested mappings, and of the lists that ``enters`` accepts."""
+    if isinstance(tree, Mapping):
+        items: Iterable[tuple[Any, Any]] = tree.items()
+    elif isinstance(tree, list) and enters(tree):
+        items = enumerate(tree)
+    else:
+        yield path, tree
+        return
+    for key, value in items:
+        yield from leaves(value, enters, f"{path}.{key}" if path else str(key))

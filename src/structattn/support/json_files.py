@@ -1,8 +1,8 @@
-"""JSON files: digests, by which a damaged or exchanged file is recognized, checks of fields, and leaves of a tree."""
+"""JSON files: digests of their content, by which a damaged or exchanged file is recognized, and checks of fields."""
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -119,16 +119,3 @@ def without_digest(content: Any, path: Path, kind: str, name: str, line: int | N
         reason = f"changed since it was written: its content has the SHA-256 {computed}, not {stated!s:.64}"
         raise DataError(path, reason, line)
     return tree
-
-
-def leaves(tree: object, enters: Callable[[list[Any]], object] = bool, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the dotted path and the value of each leaf of nested mappings, and of the lists that ``enters`` accepts."""
-    if isinstance(tree, Mapping):
-        items: Iterable[tuple[Any, Any]] = tree.items()
-    elif isinstance(tree, list) and enters(tree):
-        items = enumerate(tree)
-    else:
-        yield path, tree
-        return
-    for key, value in items:
-        yield from leaves(value, enters, f"{path}.{key}" if path else str(key))

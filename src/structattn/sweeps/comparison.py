@@ -10,9 +10,9 @@ from typing import Any
 from structattn.metrics.statistics import Proportion, SampleStatistics, wilson_interval
 from structattn.metrics.verdicts import Difference, Judgement, judge, mean_difference, share_difference
 from structattn.report.page import MISSING, short
+from structattn.settings.base import leaves
 from structattn.settings.published import Claim, PublishedTable, PublishedValue, ScoreName
 from structattn.settings.sweep import SweepSettings, matches
-from structattn.support.json_files import leaves
 from structattn.sweeps.table import TableRow
 from structattn.sweeps.trials import Cell, cell_settings
 
