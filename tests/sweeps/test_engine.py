@@ -282,6 +282,14 @@ def test_ray_asks_for_a_cluster_that_answers(monkeypatch):
             RayEngine(address=f"ray://127.0.0.1:{port}")
 
 
+def test_the_address_of_a_cluster_may_be_of_ipv6_or_a_name_of_ray(monkeypatch):
+    asked = []
+    monkeypatch.setattr(socket, "create_connection", lambda address, timeout: asked.append(address) or socket.socket())
+    for address in ("ray://[::1]:10001", "head:6379", "auto"):
+        engines._require_reachable(address)
+    assert asked == [("::1", 10001), ("head", 6379)]
+
+
 def test_the_time_limit_of_slurm_saves_a_checkpoint(jobs, monkeypatch):
     trained, before, default_handler = work.train, signal.getsignal(signal.SIGUSR2), signal.getsignal(signal.SIGTERM)
 

@@ -98,10 +98,14 @@ def _require_reachable(address: str) -> None:
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if host and port.isdecimal():  # unlike "auto", which Ray looks up
         try:
-            socket.create_connection((host, int(port)), timeout=10).close()
+            socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()  # an IPv6 host is in brackets
         except OSError as error:
             reason = f"cannot be reached ({error.strerror or error})"
             raise UsageError(f"--cluster address={address}: {reason}") from None
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
 
 
 class RayEngine:
@@ -124,7 +128,7 @@ class RayEngine:
             self._ray.init(address=address, log_to_driver=False, logging_level="ERROR", **local)
         except (ConnectionError, RuntimeError, ValueError) as error:
             given = f"--cluster address={address}" if address else "--engine ray"
-            raise UsageError(f"{given}: {str(error).splitlines()[0]}") from None
+            raise UsageError(f"{given}: {_first_line(error)}") from None
         self.max_jobs = max_jobs or int(self._ray.cluster_resources().get("CPU", 1))
         # The scheduler decides from the checkpoints whether to restart a crashed worker, so Ray must not retry.
         self._run_job = self._ray.remote(num_cpus=1, max_retries=0)(run_job)
@@ -154,7 +158,7 @@ class RayEngine:
         try:
             result: JobResult = self._ray.get(reference)
         except self._ray.exceptions.RayError as error:
-            return JobResult("crashed", str(error).split("\n", maxsplit=1)[0])
+            return JobResult("crashed", _first_line(error))
         return result
 
 
