@@ -264,5 +264,6 @@ class SplitScores:
 
 def scores_to_json(scores: SplitScores, **rest: Any) -> dict[str, Any]:
     """Return the scores and ``rest`` as one object that JSON can hold; numbers that are not finite become None."""
+    # Mappings other than dictionaries are unknown to it.
     content: dict[str, Any] = to_jsonable_python({**asdict(scores), **rest}, inf_nan_mode="null", fallback=dict)
     return content

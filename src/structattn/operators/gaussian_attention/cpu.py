@@ -54,7 +54,7 @@ def _bands(heads: Gaussians, rows: Rows) -> Band:
     if not heads.normalize:
         rows = dataclasses.replace(rows, ends=None)
     radius = heads.radius(rows.dtype)
-    count = torch.sym_min(2 * radius + 1, rows.keys)  # type: ignore[no-untyped-call]
+    count = torch.sym_min(2 * radius + 1, rows.keys)  # type: ignore[no-untyped-call]  # torch leaves it untyped
     whole, rest = heads.centres(rows.first, rows.queries, rows.device)
     wanted = whole + torch.floor(rest + 0.5).long() - radius - rows.first_key
     starts = torch.minimum(wanted, rows.ends_seen(heads.causal) - count).clamp(min=0)

@@ -98,8 +98,8 @@ def model_scores(suites: Sequence[SuiteScores]) -> dict[str, float]:
     """Return the scores of a model over several suites: name -> score.
 
     - ``mean_of_suites``, ``mean_of_items``, and the mean of the suites of each circuit, see ``CIRCUITS``: of the first
-      prediction of each suite, as in published numbers, because of fgd_hierarchy the equalities of the second never
-      hold. With ``STRICT`` behind the name: of all predictions.
+      prediction of each suite, as in published numbers: the second of fgd_hierarchy is an equality, which never holds.
+      With ``STRICT`` behind the name: of all predictions.
     - ``items_without_unk``: the share of the items in which all words are known.
 
     Those of ``NOT_COUNTED`` do not count; empty if there are no others.
