@@ -15,6 +15,7 @@ from findings import (
     AGREES,
     ARENA_RESULTS,
     DISAGREES,
+    UNDECIDED,
     VERDICTS,
     Finding,
     Number,
@@ -45,7 +46,8 @@ are computed by `python results/write_page.py`. [Finding the stack](results/find
 {counts}
 - *agrees*, *disagrees*: the 95 % interval of the difference over seeds (Student's t, in pairs where seeds are shared)
   excludes 0 on the published side, or on the other; of a published number: our interval holds it, or does not.
-- *undecided*: the interval holds 0, there is one seed, or one seed makes the verdict. The best of many is one number.
+- *undecided*: the interval holds 0, there is one seed, one seed makes the verdict, or two settings contradict each
+  other. The best of many is one number.
 - *not decidable at this size*: the configuration is another one, or a model has not learned its task.
 - *ours*: means over seeds ± half the interval, or the best of several trials; *longer*: beyond the lengths of training.
   *Still improving*: the best update of all trials is the last. *Earlier settings*: the recipe has changed.
@@ -89,11 +91,14 @@ def verdicts() -> Verdicts:
 
 
 def decided(row: Row) -> Row:
-    """Return the verdict of the arena on a finding, if it has one over seeds, else the given one."""
-    arena = in_arena(row.finding)
-    if arena is None or arena.verdict not in (AGREES, DISAGREES):
+    """Return the given verdict, or that of the arena where it alone decides; undecided if the two contradict."""
+    arena, page = in_arena(row.finding), f"[the arena](results/{ARENA}.md)"
+    if arena is None or arena.verdict not in (AGREES, DISAGREES) or row.verdict == arena.verdict:
         return row
-    return replace(arena, why=f"over the seeds of [the arena](results/{ARENA}.md); {arena.why}")
+    if row.verdict in (AGREES, DISAGREES):
+        found = f"{row.verdict} here, {arena.verdict} in {page}: {arena.difference}"
+        return replace(row, verdict=UNDECIDED, why="; ".join(filter(None, (found, arena.why, row.why))))
+    return replace(arena, why=f"over the seeds of {page}; {arena.why}")
 
 
 def counts(found: Verdicts) -> str:

@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -135,18 +136,25 @@ def test_the_published_number_of_a_selected_trial_is_one_number(monkeypatch):
     assert (row.verdict, row.why, len(row.ours)) == (findings.UNDECIDED, "one number", 1)
 
 
-def test_the_arena_judges_findings_that_it_decides(verdicts):
+def test_the_arena_judges_findings_that_it_alone_decides(verdicts):
     rows = {row.finding.finding: row for row in verdicts if row.finding.arena is not None}
     orders = {
         (row.verdict, write_page.decided(row).verdict, arena.verdict)
         for row in rows.values()
         if (arena := findings.in_arena(row.finding)) is not None
     }
+    opposite = {findings.AGREES: findings.DISAGREES, findings.DISAGREES: findings.AGREES}
     for own, shown, arena in orders:
-        assert shown == (arena if arena in (findings.AGREES, findings.DISAGREES) else own)
+        alone = arena in opposite and own not in opposite
+        assert shown == (arena if alone else findings.UNDECIDED if opposite.get(own) == arena else own)
     assert len({arena for *_, arena in orders}) > 1
     assert "0.6 is needed" in findings.in_arena(rows["LSTM does not beat Tf on Dyck"].finding).why
-    assert findings.in_arena(rows["Tf+Sup beats Tf on Dyck"].finding).ours[0].interval is not None
+    row = rows["Tf+Sup beats Tf on Dyck"]
+    arena = findings.in_arena(row.finding)
+    assert arena.ours[0].interval is not None
+    contrary = write_page.decided(replace(row, verdict=opposite[arena.verdict]))
+    assert (contrary.verdict, contrary.ours) == (findings.UNDECIDED, row.ours)
+    assert arena.difference in contrary.why
 
 
 def test_lengths_beyond_training_are_apart():
