@@ -42,12 +42,13 @@ SETTINGS = {
 }
 
 
-def test_settings_of_the_user_change_no_figure(make_run, tmp_path):
-    """As a matplotlibrc file in the user's folder sets them."""
+def test_equal_runs_give_equal_bytes_whatever_the_settings_of_the_user(make_run, tmp_path):
+    """Settings as a matplotlibrc file in the user's folder has them."""
     runs, found = [make_run(tokens=["<bos>", *"01#10"], epochs=1, per_epoch=3, softmax_layers=())], []
     for name, settings in (("default", {}), ("changed", SETTINGS)):
         with matplotlib.rc_context(settings):
             page = write_report(runs, tmp_path / name)
         files = sorted(path for path in page.parent.rglob("*") if path.is_file())
         found.append({str(path.relative_to(page.parent)): path.read_bytes() for path in files})
+    assert len(found[0]) == 9
     assert found[0] == found[1]

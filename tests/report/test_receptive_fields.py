@@ -34,6 +34,7 @@ def test_fields_of_all_runs_are_shown_with_the_true_dependencies(make_run, add_f
     assert hard.tolist()[2] == [0.25, 0.25, 1.0, 0.0], "rows are predictions"
 
 
+@pytest.mark.usefixtures("without_drawing")
 def test_without_known_dependencies_each_run_shows_its_own(make_run, add_field, tmp_path):
     runs = [
         add_field(make_run("hard", tokens=TOKENS, softmax_layers=())),
