@@ -30,6 +30,7 @@ RUNS = {
 TEXTS = {"language model": ["the dog ran", "a dog"], "translation": ["eins zwei drei", "fünf vier"]}
 TARGETS = {"translation": ["one two three", "five four"]}
 EXAMPLES = {"formal language": [0, 1], "discrete transformer": [0, 1]}
+WINDOW = {"width": 1200, "height": 900}
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
@@ -96,39 +97,53 @@ def browser():
         browser.close()
 
 
+@pytest.fixture(scope="session")
+def shared_page(browser):
+    """The page that tests open their files in, one after another: each new one would start a process."""
+    page = browser.new_page()
+    page.set_default_timeout(300_000)
+    return page
+
+
 @pytest.fixture
-def opened(browser, tmp_path):
-    """opened(recordings, fragment, **options) is a page; at the end it must have had no error and made no request.
+def opened(shared_page, tmp_path):
+    """opened(recordings, fragment, **options) is the page; at the end it must have had no error and made no request.
 
-    It shows the heat map unless the fragment names another view; with None it is opened without a fragment.
+    It shows the heat map unless the fragment names another view; with None it is opened without a fragment. Where it
+    is opened again, the earlier recordings are gone.
     """
-    faults, contexts, patterns = [], [], []
+    page, faults, addresses, patterns = shared_page, [], [], []
 
-    def note(page, url):
-        page.on("pageerror", lambda error: faults.append(str(error)))
-        page.on(
-            "console", lambda message: faults.append(message.text) if message.type in ("error", "warning") else None
-        )
-        page.on("request", lambda request: faults.append(request.url) if request.url.split("#")[0] != url else None)
+    def note_error(error):
+        faults.append(str(error))
 
-    def make(recordings, fragment="", ignored=None, **options):
+    def note_message(message):
+        faults.extend([message.text] if message.type in ("error", "warning") else [])
+
+    def note_request(request):
+        faults.extend([request.url] if request.url.split("#")[0] not in addresses else [])
+
+    def make(recordings, fragment="", ignored=None, viewport=WINDOW, color_scheme="light"):
         if fragment is not None and "view=" not in fragment:
             fragment = f"view=map&{fragment}"
-        path = tmp_path / f"{len(contexts)}.html"
+        path = tmp_path / f"{len(addresses)}.html"
         write_explorer(path, [each if isinstance(each, dict) else recording_to_json(each) for each in recordings])
-        context = browser.new_context(**{"viewport": {"width": 1200, "height": 900}} | options)
-        contexts.append(context)
+        addresses.append(path.as_uri())
         patterns.append(ignored)
-        page = context.new_page()
-        page.set_default_timeout(300_000)
-        note(page, path.as_uri())
+        page.set_viewport_size(viewport)
+        page.emulate_media(media="null", color_scheme=color_scheme)
         page.goto(path.as_uri() + (f"#{fragment}" if fragment else ""))
         page.wait_for_selector("[role=tabpanel]")
         return page
 
+    listeners = {"pageerror": note_error, "console": note_message, "request": note_request}
+    for event, listener in listeners.items():
+        page.on(event, listener)
     yield make
-    for context in contexts:
-        context.close()
+    page.goto("about:blank")
+    page.mouse.move(0, 0)  # what the next file shows there must not be under the pointer
+    for event, listener in listeners.items():
+        page.remove_listener(event, listener)
     assert [fault for fault in faults if not any(each and re.search(each, fault) for each in patterns)] == []
 
 
