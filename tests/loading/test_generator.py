@@ -228,7 +228,7 @@ def spelled_run(tmp_path_factory):
 def test_stop_strings_may_begin_with_the_space_before_the_first_word(spelled_run, level):
     """A stop string is found in the spelling of the whole text, from the end of the prompt on."""
     run, stop = spelled_run(level), " " if level in ("character", "byte") else " s"
-    plain, stopped = (run.generate(["the cat"], n=2_000, max_length=3, stop=s)[0] for s in ((), (stop,)))
+    plain, stopped = (run.generate(["the cat"], n=300, max_length=3, stop=s)[0] for s in ((), (stop,)))
     places = [each.text.find(stop, len("the cat")) for each in plain]
     assert [each.text for each in stopped] == [
         each.text if place < 0 else each.text[:place] for each, place in zip(plain, places, strict=True)
@@ -241,9 +241,9 @@ def test_stop_strings_may_begin_with_the_space_before_the_first_word(spelled_run
 
 def test_texts_continue_past_the_ends_of_lines_on_request(run_dir):
     run = load(run_dir("stream"))
-    plain = run.generate(["a b"], n=40, max_length=60)[0]
+    plain = run.generate(["a b"], n=12, max_length=60)[0]
     for lines in (1, 2, 5):
-        texts = run.generate(["a b"], n=40, max_length=60, lines=lines, seed=0)[0]
+        texts = run.generate(["a b"], n=12, max_length=60, lines=lines, seed=0)[0]
         for one, more in zip(plain, texts, strict=True):
             assert more.text.startswith(one.text)
             assert more.text.count("\n") == (lines - 1 if more.finished else more.text.count("\n"))
@@ -251,9 +251,9 @@ def test_texts_continue_past_the_ends_of_lines_on_request(run_dir):
             assert more.num_tokens <= 60
             assert more.log_probability == pytest.approx(log_probability(run, more), rel=1e-4, abs=1e-4)
         assert any(more.finished for more in texts)
-    narrow = run.generate(["a b"], n=40, max_length=60, lines=5, batch_size=1)[0]
+    narrow = run.generate(["a b"], n=12, max_length=60, lines=5, batch_size=1)[0]
     assert [each.text for each in narrow] == [each.text for each in texts]
-    result = command("generate", run.run_dir, "--prompt", "a b", "-n", 40, "--max-length", 60, "--lines", 5)
+    result = command("generate", run.run_dir, "--prompt", "a b", "-n", 12, "--max-length", 60, "--lines", 5)
     assert result.stdout == "".join(each.text.replace("\n", "\\n") + "\n" for each in texts)
 
 
