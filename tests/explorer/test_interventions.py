@@ -112,6 +112,7 @@ def test_what_a_stack_cannot_do_is_refused(mechanism, actions, message):
         pass
 
 
+@pytest.mark.quick("None", "1")
 @pytest.mark.parametrize("window", [None, 1, 2])
 def test_what_a_nondeterministic_stack_can_do_is_what_is_not_refused(window):
     """All sequences of forced and free steps: those that no run has leave no weight to any action."""
