@@ -183,6 +183,7 @@ def test_damaged_weights_are_rejected(workspace, tmp_path):
 @pytest.mark.usefixtures("without_drawing")
 def test_demo_runs_twice_and_rejects_another_seed(tmp_path, monkeypatch):
     monkeypatch.setattr("structattn.cli.demo.EXTRACTION_STRINGS", 6)
+    monkeypatch.setattr("structattn.extraction.pipeline.MAX_ROUNDS", 1)
     folder = tmp_path / "demo"
     for _ in range(2):
         output = succeed("demo", "-o", folder, "--strings", 20).output

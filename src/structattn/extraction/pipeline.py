@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain
 from typing import Literal
 
@@ -233,6 +234,11 @@ class _Judge:
     modelled: Modelled
     truth: Grammar | None
 
+    @cached_property
+    def true(self) -> Recognizer | None:
+        """The reader of the language, which keeps the prefixes that it read for the automata to come."""
+        return None if self.truth is None else Recognizer(self.truth)
+
     def without_gap(self) -> "_Judge":
         """Return a judge that fits the threshold to each automaton."""
         value = fallback_of(len(self.modelled.classes))
@@ -288,7 +294,7 @@ class _Judge:
 
     def _compared(self, extraction: Extraction) -> Extraction:
         assert extraction.minimal is not None
-        observed, true = self.subject.observed, None if self.truth is None else Recognizer(self.truth)
+        observed, true = self.subject.observed, self.true
         extracted = Simulator(extraction.minimal.automaton)
         threshold, modelled, trained = self._agreement(extracted, true)
         if trained.extracted_model.value < 1:  # merges are checked on short prefixes alone
