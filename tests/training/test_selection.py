@@ -1,6 +1,7 @@
 """Checkpoints by name, and the average of their weights."""
 
 import ast
+import re
 import shutil
 from pathlib import Path
 
@@ -144,8 +145,9 @@ def test_a_loaded_run_gives_the_scores_of_the_command(averaging_run_dir):
 def test_every_function_with_a_checkpoint_takes_that_of_the_settings_by_default():
     """A default of its own would give other weights than the commands, without an error."""
     found = {}
-    for path in SOURCES.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    texts = {path: path.read_text("utf-8") for path in SOURCES.rglob("*.py")}
+    for path in (path for path, text in texts.items() if re.search(r"\bcheckpoint\s*[:=]", text)):
+        for node in ast.walk(ast.parse(texts[path])):
             if isinstance(node, ast.FunctionDef):
                 names = [argument.arg for argument in node.args.args][::-1]
                 defaults = dict(zip(names, map(ast.unparse, node.args.defaults[::-1]), strict=False))
