@@ -45,7 +45,7 @@ def folder(tmp_path_factory):
 @pytest.mark.parametrize("protocol", ["flare", "hard"])
 def test_strings_depend_on_the_grammar_and_not_on_the_name_of_its_file(tmp_path, protocol):
     grammars = {"a": "S -> a S b | c | d", "b": "S -> a S b [1/3] | c | d  # the same", "c": "S -> a S b [0.4] | c | d"}
-    sizes, digests = RecognitionSizes(200, 60, 60, 12, 20, 24), []
+    sizes, digests = RecognitionSizes(60, 20, 20, 9, 12, 14), []
     for name, grammar in grammars.items():
         (tmp_path / f"{name}.cfg").write_text(f"{grammar}\n")
         prepare_recognition(tmp_path / name, str(tmp_path / f"{name}.cfg"), protocol, sizes=sizes)
