@@ -89,6 +89,15 @@ def test_a_full_standard_output_is_named():
     assert len(found.stderr.splitlines()) == 1
 
 
+@pytest.mark.parametrize("arguments", [["--version"], ["list"]])
+def test_a_reader_that_has_ended_is_not_reported(arguments):
+    reading, writing = os.pipe()
+    os.close(reading)
+    found = subprocess.run([*PROGRAM, *arguments], check=False, stdout=writing, stderr=subprocess.PIPE)
+    os.close(writing)
+    assert (found.returncode, found.stderr) == (1, b"")
+
+
 @pytest.mark.parametrize("kibibytes", [30_000, 60_000, 500_000])
 @pytest.mark.parametrize("command", ["list", "evaluate nowhere"])
 def test_a_small_limit_on_address_space_gives_one_line(kibibytes, command):

@@ -29,7 +29,12 @@ from structattn.cli.sweep import sweep
 from structattn.cli.train import train
 from structattn.cli.translate import translate
 from structattn.support import __version__
-from structattn.support.environment import escape_control_characters, is_out_of_memory, out_of_memory_message
+from structattn.support.environment import (
+    STANDARD_OUTPUT,
+    escape_control_characters,
+    is_out_of_memory,
+    out_of_memory_message,
+)
 from structattn.support.errors import ReportedError, StructattnError, described
 from structattn.support.plugins import loaded_plugins
 
@@ -57,6 +62,8 @@ def _failure(error: BaseException) -> SystemExit | None:
         return SystemExit(error.exit_code)
     if isinstance(error, StructattnError):
         return _fail(str(error), error.exit_code, getattr(error, "__notes__", ()))
+    if isinstance(error, BrokenPipeError) and error.filename == STANDARD_OUTPUT:
+        return SystemExit(StructattnError.exit_code)  # under `| head -1`; click says nothing either
     if isinstance(error, OSError):
         return _fail(described(error), StructattnError.exit_code)
     return None

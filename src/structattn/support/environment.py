@@ -42,6 +42,10 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 
+STANDARD_OUTPUT: Final = "standard output"
+"""Its name in errors."""
+
+
 class _StandardOutput(io.FileIO):
     """Standard output, with its name in errors."""
 
@@ -49,7 +53,7 @@ class _StandardOutput(io.FileIO):
         try:
             return super().write(data)
         except OSError as error:
-            error.filename = "standard output"
+            error.filename = STANDARD_OUTPUT
             raise
 
 
