@@ -4,9 +4,11 @@ import json
 
 import pytest
 
+from structattn.loading.runs import open_run
 from structattn.settings.sweep import SweepSettings
 from structattn.support.errors import DataError, StructattnError
 from structattn.sweeps.results import read_sweep_results
+from structattn.training.run_training import train
 
 
 @pytest.fixture
@@ -92,6 +94,20 @@ def test_a_moved_sweep_evaluates_finished_trials_on_the_data_in_its_folder(tree,
     rows, jobs = run_here(tree | {"evaluate": {"test": "all"}}, tmp_path / "moved", stored)
     assert [job.splits for job in jobs] == [("test",)]
     assert list(rows[0].splits) == ["test"]
+
+
+def test_runs_of_a_moved_sweep_find_the_data_in_its_folder(tree, stored, tmp_path):
+    (tmp_path / "sweep").rename(tmp_path / "moved")
+    (run_dir,) = (tmp_path / "moved" / "runs").iterdir()
+    run = open_run(run_dir)
+    assert run.prepared.path.parent == tmp_path / "moved" / "data"
+    assert train(None, run_dir, resume=True, limits={"max_updates": 5}).update == 5
+    run.prepared.path.rename(tmp_path / "elsewhere")
+    message = f"{tmp_path}/sweep/data/.*: the data of {run_dir}: no such folder; give its present path as data=FOLDER"
+    with pytest.raises(DataError, match=message):
+        open_run(run_dir)
+    with pytest.raises(DataError, match=message):
+        train(None, run_dir, resume=True, limits={"max_updates": 6})
 
 
 def test_lines_of_one_prepare_and_two_data_are_refused(tree, stored, write_trials, tmp_path):

@@ -33,6 +33,7 @@ from structattn.tasks.model import build_model_for, expected_weights, load_pretr
 from structattn.tasks.position_limits import require_positions_fit
 from structattn.tasks.registry import TASKS, require_trainable
 from structattn.tasks.task import Task
+from structattn.tasks.trained_data import open_data
 from structattn.text.folders.prepared import PreparedFolder, open_prepared, verify_sources
 from structattn.training.distributed import SINGLE, World, require_shardable
 from structattn.training.initial_weights import InitialWeights, read_again, read_initial_weights
@@ -77,11 +78,11 @@ def make_plan(run_dir: RunFolder, settings: RunSettings, initial_run: Path | Non
     """
     require_fast(settings.training.precision, default_device())
     require_trainable(settings.task, settings.model.kind)
-    prepared = open_prepared(settings.data)
+    stored = run_dir.read_settings() if run_dir.has_run() else None
+    prepared = open_prepared(settings.data) if stored is None else open_data(run_dir.path, settings, None)
     verify_sources(prepared)
     require_positions_fit(settings, prepared)
     task = TASKS[settings.task].build(prepared, settings)
-    stored = run_dir.read_settings() if run_dir.has_run() else None
     digest = settings_digest(settings) if stored is None else run_digest(run_dir, stored)
     limits = None if stored is None or limits_of(stored) == limits_of(settings) else limits_of(stored)
     identity, pretrained = Identity(digest, prepared.digest), pretrained_digests(settings.model)

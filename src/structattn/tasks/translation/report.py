@@ -17,6 +17,7 @@ from structattn.report.tables import swatch
 from structattn.runs.store import hypotheses_path, read_translations
 from structattn.support.errors import UsageError
 from structattn.support.seeds import numpy_generator
+from structattn.tasks.trained_data import present_path
 from structattn.text.folders.header import read_header
 from structattn.text.folders.prepared import PreparedFolder, open_prepared
 
@@ -63,7 +64,7 @@ def translation_section(runs: Shown, split: str) -> Markup:
 def _data_of(runs: Sequence[Run]) -> PreparedFolder | str:
     """Return the data of runs on the same data, where one of them has it; else why there is none."""
     reasons = []
-    for path in dict.fromkeys(Path(str(run.settings["data"])) for run in runs):
+    for path in dict.fromkeys(present_path(run.folder, Path(str(run.settings["data"]))) for run in runs):
         if not path.exists():
             reasons.append(f"{path} is not there")
         elif (present := read_header(path)[1]) != (digest := runs[0].data_digest):
