@@ -380,3 +380,11 @@ def test_the_cells_of_a_sweep_are_compared_over_seeds(tree, run_here, tmp_path):
     assert other.difference.mean == pytest.approx((means[1] + means[3] - means[0] - means[2]) / 2)
     with pytest.raises(UsageError, match="no such axis; expected one of language, model"):
         compare_groups([tmp_path / "sweep"], "layers", None, "test")
+
+
+def test_missing_data_are_reported_once_and_nothing_is_started(tree, run_here, tmp_path):
+    del tree["base"]["prepare"]
+    tree["grid"] = {"data": {"one": {"data": str(tmp_path / "one")}, "two": {"data": str(tmp_path / "two")}}}
+    with pytest.raises(DataError, match="one: no such folder; expected one that `structattn prepare` has written"):
+        run_here(tree, tmp_path / "sweep")
+    assert not list((tmp_path / "sweep" / "runs").iterdir())

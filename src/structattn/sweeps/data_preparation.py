@@ -131,6 +131,16 @@ def recorded_sources(trial: Trial) -> dict[str, str]:
     return files
 
 
+def require_data(trials: Iterable[Trial]) -> None:
+    """Check that there are data of trials which name a prepared folder, before each of them fails on its own.
+
+    Raises:
+        DataError: a folder is missing or damaged.
+    """
+    for folder in sorted({trial.settings.data for trial in trials if trial.prepare is None}):
+        read_header(folder)
+
+
 def require_same_prepared_sources(trials: Iterable[Trial]) -> None:
     """Check that no source file has changed since the data of the trials were prepared.
 

@@ -15,7 +15,7 @@ from structattn.support.files import (
 )
 from structattn.support.json_files import read_json, write_json
 from structattn.support.locks import exclusive_lock, remove_abandoned_folders
-from structattn.sweeps.data_preparation import require_same_prepared_sources
+from structattn.sweeps.data_preparation import require_data, require_same_prepared_sources
 from structattn.sweeps.outcome import TrialResult
 from structattn.sweeps.plan import Bracket, Plan, going_on, is_unfinished
 from structattn.sweeps.scheduler import Engine, NextJobs, SweepStatus, no_more_jobs, run_jobs
@@ -53,6 +53,7 @@ def run_sweep(
 
     Raises:
         SettingsError: the settings of a trial are invalid; nothing was started.
+        DataError: prepared data that the sweep does not prepare are missing; nothing was started.
         Interrupted: SIGTERM or SIGINT was received; the same call resumes the sweep.
         StructattnError: another process runs this sweep, or trials failed after all others have ended; each has a
             note in the error.
@@ -71,6 +72,7 @@ def run_sweep(
             return jobs
 
         def run(jobs: Sequence[Job], next_jobs: NextJobs = no_more_jobs) -> list[tuple[Job, str]]:
+            require_data(job.trial for job in jobs)
             return run_jobs(open_engine(), jobs, on_status, stop.check, next_jobs).failed if jobs else []
 
         if (folder.path / "data").is_dir():
