@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from structattn.settings.sweep import SweepSettings
-from structattn.support.errors import StructattnError
+from structattn.support.errors import DataError, StructattnError
 from structattn.sweeps.engines import ProcessPoolEngine
 from structattn.sweeps.results import read_sweep_results
 from structattn.sweeps.sweep import run_sweep
@@ -87,6 +87,38 @@ def test_proposals_depend_neither_on_the_engine_nor_on_interruptions(proposed, r
     kills = subprocess.run(words, capture_output=True, text=True, check=True).stdout
     assert int(kills) > 0
     assert sampled(tmp_path / "killed") == sampled(tmp_path / "here")
+
+
+def test_what_was_proposed_is_kept_under_another_version_of_optuna(proposed, run_here, tmp_path, monkeypatch):
+    _, jobs = run_here(proposed | {"restarts": 5}, tmp_path)
+
+    class OtherSampler(optuna.samplers.RandomSampler):
+        def __init__(self, seed, n_startup_trials, constant_liar):
+            super().__init__(seed)
+
+    monkeypatch.setattr(optuna.samplers, "TPESampler", OtherSampler)
+    sweep = SweepSettings.model_validate(proposed | {"restarts": 5})
+    with monkeypatch.context() as without:
+        without.setattr("structattn.support.imports.find_spec", lambda name: None)
+        assert "5 of 5 trials" in read_sweep_results(sweep, tmp_path).counts
+    rows, more = run_here(proposed, tmp_path)
+    assert [job.trial.restart for job in more] == [5, 6], "those that were trained are not trained again"
+    assert rows[0].validation.count == 7
+    assert list(sampled(tmp_path))[:5] == [job.trial.name for job in jobs]
+    (tmp_path / "trials.json").write_text('{"0": {"cell": 1}}')
+    with pytest.raises(DataError, match=r"trials\.json: cell: "):
+        read_sweep_results(sweep, tmp_path)
+    (tmp_path / "trials.json").unlink()
+    assert "3 of 5 trials" in read_sweep_results(sweep, tmp_path).counts, "others would be proposed"
+
+
+def test_what_other_settings_proposed_is_not_taken(proposed, run_here, tmp_path):
+    run_here(proposed, tmp_path)
+    before = sampled(tmp_path)
+    proposed["random"]["model.dropout"]["high"] = 0.4
+    _, jobs = run_here(proposed, tmp_path)
+    assert not before.keys() & {job.trial.name for job in jobs}
+    assert len(jobs) == len(sampled(tmp_path)) == 7
 
 
 def test_a_failed_trial_tells_the_optimizer_nothing(proposed, tmp_path):

@@ -2,7 +2,8 @@
 
 The trials of a cell come in groups: first those that are drawn at random, then ``parallel`` at a time. The values of a
 group are a function of the settings of the sweep and of the scores of all earlier groups, so they do not depend on the
-order in which trials end, on the engine, or on interruptions (with the same version of Optuna).
+order in which trials end, on the engine, or on interruptions. They do depend on the version of Optuna, so what was
+proposed is read from ``trials.json``.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -33,21 +34,35 @@ def proposed_trials(
     Raises:
         UsageError: Optuna is needed and not installed.
         SettingsError: the settings of a trial are invalid; the message names the cell.
+        DataError: the list of trials is damaged.
     """
     count = sweep.restarts_of(cell)
-    if count > sampler.startup:
+    drawn = range(min(count, sampler.startup))
+    trials = [make_trial(sweep, folder.path, cell, restart, drawn_values(sweep, cell, restart)) for restart in drawn]
+    trials += _recorded(sweep, folder, trials, count)
+    if count > len(trials):
         require_modules("optuna", "optuna")  # before the first trial rather than hours later
-    trials: list[Trial] = []
-    group: list[Trial] = []
+    group = trials
     while len(trials) < count and not any(map(waits, group)):
         first = len(trials)
-        if first == 0:
-            values = [drawn_values(sweep, cell, restart) for restart in range(min(count, sampler.startup))]
-        else:
-            values = _propose(sweep, folder, trials, min(count - first, sampler.parallel))
+        values = _propose(sweep, folder, trials, min(count - first, sampler.parallel))
         group = [make_trial(sweep, folder.path, cell, first + i, each) for i, each in enumerate(values)]
-        trials += group
+        trials = [*trials, *group]
     return trials
+
+
+def _recorded(sweep: SweepSettings, folder: SweepFolder, drawn: Sequence[Trial], count: int) -> list[Trial]:
+    """Return the trials that were proposed to follow the drawn ones of a cell, if those are the same as then."""
+    listed = folder.listed(drawn[0].cell)[:count] if drawn else []
+    if [trial.name for trial in drawn] != [name for name, _ in listed[: len(drawn)]]:
+        return []
+    recorded: list[Trial] = []
+    for name, values in listed[len(drawn) :]:
+        trial = make_trial(sweep, folder.path, drawn[0].cell, len(drawn) + len(recorded), values)
+        if trial.name != name:
+            break
+        recorded.append(trial)
+    return recorded
 
 
 def _propose(sweep: SweepSettings, folder: SweepFolder, earlier: Sequence[Trial], count: int) -> list[dict[str, Any]]:

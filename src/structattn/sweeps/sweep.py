@@ -41,7 +41,7 @@ def run_sweep(
 ) -> list[TableRow]:
     """Train all trials of a sweep, evaluate the selected ones, write ``table.json``, and return a row for each cell.
 
-    The state is in the run folders alone: an interrupted sweep resumes when it is called again, with any engine, and
+    The state is in the folder alone: an interrupted sweep resumes when it is called again, with any engine, and
     trials that another sweep trained in the same folder are recognised by the digests of their settings.
 
     Args:

@@ -14,11 +14,13 @@ from structattn.settings.training import Budget
 from structattn.support.environment import is_out_of_memory
 from structattn.support.errors import Interrupted, LockedError, SettingsError, StructattnError, described
 from structattn.support.files import create_folder_unflushed, flush_names, flush_to_disk, others_in
+from structattn.support.json_files import Shape, check_shape, parse_object
 from structattn.support.locks import exclusive_lock
 from structattn.support.progress import progress_in_worker
+from structattn.support.reading import content_of
 from structattn.sweeps.data_preparation import prepare_data, write_sources
 from structattn.sweeps.outcome import Outcome, TrialResult, outcome_after, outcome_of_run, trial_result
-from structattn.sweeps.trials import Trial
+from structattn.sweeps.trials import Cell, Trial
 from structattn.sweeps.trials_file import read_outcome, require_same_data, store_outcome
 from structattn.training.distributed import LostProcessError
 from structattn.training.run_training import train
@@ -138,6 +140,14 @@ def prepare_trial_data(trial: Trial) -> None:
             prepare_data(folder, trial.prepare)
 
 
+class _ListedTrial(Shape):
+    """The fields of a trial in ``trials.json`` that are read."""
+
+    cell: Cell
+    restart: int
+    sampled: dict[str, float]
+
+
 class SweepFolder:
     """The paths of a sweep's folder."""
 
@@ -167,6 +177,17 @@ class SweepFolder:
             raise StructattnError(
                 f"{self.path}: expected a new or empty folder or a sweep's, found {others[0]!r} in it"
             )
+
+    def listed(self, cell: Cell) -> list[tuple[str, dict[str, float]]]:
+        """Return names and sampled values of the trials of a cell in ``trials.json``, in order; none without the file.
+
+        Raises:
+            DataError: the file is damaged; without it, values are proposed anew.
+        """
+        index = parse_object(content_of(self.index), self.index) if self.index.exists() else {}
+        trials = [(name, check_shape(_ListedTrial, each, self.index)) for name, each in index.items()]
+        of_cell = sorted((each["restart"], name, each["sampled"]) for name, each in trials if each["cell"] == cell)
+        return [(name, values) for _, name, values in of_cell]
 
     def run_dir(self, trial: Trial) -> Path:
         """Return the run folder of a trial."""
