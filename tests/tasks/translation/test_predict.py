@@ -318,6 +318,17 @@ def test_length_limits_of_the_command(workspace):
     assert num_words(*(f"evaluation.max_length{rest}" for rest in ("_ratio=0.5", "_offset=1", "=2"))) == 2
 
 
+def test_only_what_ended_or_was_cut_at_the_maximum_length_is_a_translation(run):
+    line = "eins zwei drei vier fünf"
+    search = EvaluationSettings(search="dusell-chiang-2024", beam_size=8)
+    found = make_translator([run], search)([line], n_best=8)[0]  # the search stops when its best hypothesis has ended
+    assert found
+    assert all(each.finished for each in found)
+    cut = make_translator([run], search.changed({"max_length": 2}))([line], n_best=8)[0]
+    assert sorted(each.finished for each in cut) == [each.finished for each in reversed(cut)]
+    assert {len(each.text.split()) for each in cut if not each.finished} == {2}
+
+
 @pytest.mark.parametrize(
     "option", ["max_length_ratio=.nan", "max_length_ratio=1.0e+300", "max_length_ratio=-1", "max_length=0"]
 )

@@ -73,12 +73,14 @@ class Translation:
         log_probability: of its tokens, in nats; both are 0 for an empty line, whose translation is empty by rule, where
             ``score`` has what the model gives <eos> after an empty source. No pair with an empty side is trained on.
         alignment: of its words with those of the line, where it was asked for; see ``word_alignment``.
+        finished: whether it ends in <eos>; otherwise it was cut at the maximum length.
     """
 
     text: str
     score: float
     log_probability: float
     alignment: Alignment | None = None
+    finished: bool = True
 
 
 @dataclass(frozen=True)
@@ -154,7 +156,9 @@ class Translator:
     ) -> list[list[Translation]]:
         """Return at most ``n_best`` translations of each line, the best first; samples in the order of sampling.
 
-        The translation of an empty line is empty, or its prefix.
+        Those that were cut at the maximum length come last; of a search that stops at its best translation, as
+        dusell-chiang-2024 does, those that were still open are left out. The translation of an empty line is empty, or
+        its prefix.
 
         Args:
             lines: raw lines of text.
@@ -284,8 +288,12 @@ class Translator:
         model, start = self._start(lines, sources)
         if self.sampling is not None:
             return self.sampling(model, start, limits, [line.text for line in lines], n_best, prefixes)
-        forbid = self._forbid(lines, limits)
-        return beam_search(model, start, limits, self.search, self._num_hypotheses(n_best), prefixes, forbid=forbid)
+        count, forbid = self._num_hypotheses(n_best), self._forbid(lines, limits)
+        found = beam_search(model, start, limits, self.search, count, prefixes, forbid=forbid)
+        return [
+            [each for each in of_line if each.finished or len(each.tokens) >= limit]
+            for of_line, limit in zip(found, limits.tolist(), strict=True)
+        ]
 
     def _limits(self, lines: list[_Line], sources: EncodedSources) -> Tensor:
         """Return the maximum length of each translation, with room for its prefix and <eos>, and what is required."""
@@ -336,4 +344,4 @@ class Translator:
         if words:
             rest = iter(words)
             text = " ".join(next(rest) if word == UNKNOWN_SYMBOL else word for word in text.split(" "))
-        return Translation(text, hypothesis.score, hypothesis.log_probability)
+        return Translation(text, hypothesis.score, hypothesis.log_probability, finished=hypothesis.finished)
