@@ -77,6 +77,11 @@ def test_what_is_neither_a_recipe_nor_a_file_is_refused(name, hint):
     assert str(refused.value).endswith(hint)
 
 
+def test_a_folder_is_not_a_file_of_settings(tmp_path):
+    with pytest.raises(SettingsError, match="is a folder; expected a file of settings, or a recipe of"):
+        load_settings(tmp_path)
+
+
 def test_only_recipes_are_printed():
     result = CliRunner().invoke(app, ["list", "models", "gpt2"])
     assert result.exit_code == 2

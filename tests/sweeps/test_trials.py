@@ -140,7 +140,7 @@ def test_cells_with_zero_restarts_are_skipped(tree, tmp_path):
             "up to 2,000,000 trials; expected at most 100,000",
         ),
         ({"gird": {}}, "gird: no such field; did you mean grid"),
-        ({"random": {RATE: {"low": 0, "high": 1}}}, "low: expected more than 0"),
+        ({"random": {RATE: {"low": 0, "high": 1}}}, "low: .*more than 0, got 0; `kind: uniform` takes any"),
         ({"random": {RATE: {"kind": "cycle", "values": [0.1]}}, "sampler": "tpe"}, "is a cycle"),
         ({"random": {RATE: {"low": 2, "high": 1}}}, "low 2.0 is greater than high 1.0"),
         ({"random": {RATE: {"kind": "integer", "low": 2, "high": 1}}}, "low 2 is greater than high 1"),

@@ -44,6 +44,9 @@ def test_folder_with_other_files_is_rejected(folder, tmp_path):
     (tmp_path / "thesis.tex").touch()
     with pytest.raises(StructattnError, match=r"expected a new or empty folder for the run, found 'thesis.tex'"):
         begin_run(folder, resolve_settings(SETTINGS), {})
+    file = RunFolder(tmp_path / "thesis.tex")
+    with pytest.raises(StructattnError, match=r"thesis.tex: is a file; expected a new or empty folder for the run"):
+        begin_run(file, resolve_settings(SETTINGS), {})
 
 
 def test_aborted_start_does_not_count_as_a_run(folder):

@@ -168,10 +168,12 @@ def require_empty_folder(run_dir: RunFolder) -> None:
     """Check that a folder is missing, empty or contains only files of an aborted start of a run.
 
     Raises:
-        StructattnError: the folder contains other files.
+        StructattnError: the folder contains other files, or is a file.
     """
     if not run_dir.path.exists():
         return
+    if not run_dir.path.is_dir():
+        raise StructattnError(f"{run_dir.path}: is a file; expected a new or empty folder for the run")
     own, written = (run_dir.lock.name, run_dir.card.name), (run_dir.card.name, run_dir.settings.name)
     if others := others_in(run_dir.path, own, written):
         raise StructattnError(f"{run_dir.path}: expected a new or empty folder for the run, found {others[0]!r} in it")

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, PositiveFloat, model_validator
+from pydantic import Field, PositiveFloat, field_validator, model_validator
 
 from structattn.settings.base import OneOf, Settings
 
@@ -24,6 +24,13 @@ class LogUniform(_Interval):
     kind: Literal["log_uniform"] = "log_uniform"
     low: PositiveFloat = Field(description="lower end")
     high: PositiveFloat = Field(description="upper end")
+
+    @field_validator("low", mode="before")
+    @classmethod
+    def _name_the_other_kind(cls, low: object) -> object:
+        if isinstance(low, int | float) and low <= 0:
+            raise ValueError(f"log_uniform, the default kind, needs more than 0, got {low}; `kind: uniform` takes any")
+        return low
 
 
 class Uniform(_Interval):

@@ -32,7 +32,7 @@ def settings_file(name: str | PathLike[str], folder: Path = Path()) -> Path:
         folder: the folder that the path is relative to.
 
     Raises:
-        SettingsError: there is neither such a recipe nor such a file.
+        SettingsError: there is neither such a recipe nor such a file, or it is a folder.
     """
     text = str(name).replace(os.sep, "/")
     known = {_name(path): path for path in _FOLDER.rglob("*.yaml")}
@@ -41,6 +41,10 @@ def settings_file(name: str | PathLike[str], folder: Path = Path()) -> Path:
         hint = did_you_mean(text.removeprefix("recipes/").removesuffix(".yaml"), known)
         raise SettingsError(
             f"{path}: neither a file nor a recipe{hint or '; `structattn list recipes` shows the recipes'}"
+        )
+    if path.is_dir():
+        raise SettingsError(
+            f"{path}: is a folder; expected a file of settings, or a recipe of `structattn list recipes`"
         )
     return path
 

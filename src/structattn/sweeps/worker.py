@@ -166,10 +166,12 @@ class SweepFolder:
         """Refuse a folder with something else than a sweep, say prepared data.
 
         Raises:
-            StructattnError: it has files of others.
+            StructattnError: it has files of others, or is a file.
         """
         if self.settings.exists() or not self.path.exists():
             return
+        if not self.path.is_dir():
+            raise StructattnError(f"{self.path}: is a file; expected a new or empty folder or a sweep's")
         begun = [self.runs.name, self.lock.name]  # of a sweep that was killed before it had settings
         if self.added.is_dir():  # runs that an earlier version added before the sweep began
             begun += [self.added.name, "data"]
