@@ -88,7 +88,7 @@ def test_an_unknown_axis_is_rejected():
 
 
 def result_of(cell, name, outcome):
-    return TrialResult(SimpleNamespace(cell=cell, name=name), 1.0, 1, outcome)
+    return TrialResult(SimpleNamespace(cell=cell, name=name), 1.0, 1.0, 1, outcome)
 
 
 def test_figures_by_epoch_show_the_selected_trial_before_thin_curves_of_the_others(tmp_path):

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -23,11 +24,12 @@ from structattn.settings.training import Budget
 from structattn.support.errors import SettingsError, StructattnError
 from structattn.sweeps.comparison import compare_with_published
 from structattn.sweeps.engines import RayEngine, SlurmEngine
-from structattn.sweeps.outcome import Outcome
+from structattn.sweeps.outcome import Outcome, trial_result
 from structattn.sweeps.plan import make_bracket
 from structattn.sweeps.results import read_sweep_results
 from structattn.sweeps.sweep import run_sweep
-from structattn.sweeps.trials import cells_of, make_trials
+from structattn.sweeps.table import select_best
+from structattn.sweeps.trials import cells_of, make_trials, trials_of
 from structattn.training.run_training import train
 
 EPOCHS = 4
@@ -273,6 +275,19 @@ def test_trials_are_compared_by_their_own_criterion(halved, outcomes, kept):
     stopped = {trial.restart for trial in bracket.rungs[0].stopped}
     assert [[r for r in range(3) if r not in stopped], [trial.restart for trial in bracket.going_on]] == kept
     assert (bracket.budget, bracket.pending) == (None, bracket.going_on)
+
+
+@pytest.mark.parametrize(("bleu", "best"), [((None, None), 1), ((30.0, 10.0), 0)])
+def test_the_best_trial_of_a_cell_is_that_of_the_same_criterion(halved, bleu, best):
+    sweep = SweepSettings.model_validate(halved)
+    trials = trials_of(sweep, Path("sweep"), cells_of(sweep)[0])[:2]
+    outcomes = [validated((score, of_trial)) for score, of_trial in zip((2.0, 1.0), bleu, strict=True)]
+    results = [
+        trial_result(trial, replace(outcome, end={"best_update": 10}))
+        for trial, outcome in zip(trials, outcomes, strict=True)
+    ]
+    (chosen,) = select_best(results)
+    assert (chosen.trial, chosen.score) == (trials[best], [2.0, 1.0][best])
 
 
 def test_a_cell_waits_for_all_its_trials(halved):

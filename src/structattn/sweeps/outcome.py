@@ -112,12 +112,14 @@ class TrialResult:
         trial: the trial.
         score: validation score of the best checkpoint, lower is better, in nats per symbol: the difference from the
             lower bound if that is known, else the cross-entropy (also if BLEU selects the checkpoint).
+        rank: the number by which it is compared with other trials of its cell; see ``validation_rank``.
         update: the update of that validation.
         outcome: all its scores.
     """
 
     trial: Trial
     score: float
+    rank: float
     update: int
     outcome: Outcome
 
@@ -135,7 +137,7 @@ def trial_result(trial: Trial, outcome: Outcome) -> TrialResult | None:
     best_update = None if outcome.end is None else outcome.end["best_update"]
     for event in reversed(outcome.validations):
         if event["update"] == best_update:
-            return TrialResult(trial, validation_score(event), event["update"], outcome)
+            return TrialResult(trial, validation_score(event), validation_rank(event), event["update"], outcome)
     return None
 
 
@@ -143,6 +145,12 @@ def validation_score(event: Event) -> float:
     """Return the score of a validation: the difference from the lower bound if it is known, else the cross-entropy."""
     difference: float | None = event["cross_entropy_difference"]
     return float(event["cross_entropy"]) if difference is None else difference
+
+
+def validation_rank(event: Event) -> float:
+    """Return the number by which trials are compared, lower is better: minus BLEU if that selects, else the score."""
+    bleu: float | None = event.get("bleu")
+    return validation_score(event) if bleu is None else -bleu
 
 
 def best_validation(validations: Sequence[Event]) -> Event | None:

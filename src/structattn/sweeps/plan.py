@@ -15,7 +15,7 @@ from structattn.settings.sweep import SweepSettings, TpeSampler
 from structattn.settings.training import Budget
 from structattn.support.imports import require_modules
 from structattn.support.seeds import derived_seed
-from structattn.sweeps.outcome import best_validation, validation_score
+from structattn.sweeps.outcome import best_validation, validation_rank, validation_score
 from structattn.sweeps.scheduler import SweepStatus
 from structattn.sweeps.trials import Cell, Trial, cells_of, drawn_values, make_trial, names_of, trials_of
 from structattn.sweeps.worker import Job, SweepFolder, flush, is_done
@@ -78,7 +78,7 @@ def _propose(sweep: SweepSettings, folder: SweepFolder, earlier: Sequence[Trial]
     for trial in earlier:
         if (result := folder.result(trial)) is not None:
             values = {path: _within(intervals[path], value) for path, value in trial.sampled.items()}
-            study.add_trial(optuna.trial.create_trial(params=values, distributions=distributions, value=result.score))
+            study.add_trial(optuna.trial.create_trial(params=values, distributions=distributions, value=result.rank))
     return [study.ask(distributions).params for _ in range(count)]
 
 
@@ -186,9 +186,8 @@ def _compare(folder: SweepFolder, trials: Sequence[Trial], budget: Budget) -> di
         outcome = folder.outcome_after(trial, budget)
         best = None if outcome is None else best_validation(outcome.validations_within(budget))
         if outcome is not None and best is not None:
-            by_bleu, score = best.get("bleu"), validation_score(best)
-            compared = Compared(score, min(budget.count, outcome.trained(budget.unit) or budget.count))
-            ranked.append((score if by_bleu is None else -by_bleu, trial.name, compared))
+            trained = min(budget.count, outcome.trained(budget.unit) or budget.count)
+            ranked.append((validation_rank(best), trial.name, Compared(validation_score(best), trained)))
     ranked.sort(key=lambda each: each[0])
     return {name: compared for _, name, compared in ranked}
 

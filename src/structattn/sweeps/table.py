@@ -158,7 +158,7 @@ def select_best(results: Sequence[TrialResult]) -> list[TrialResult]:
     best: dict[tuple[str, ...], TrialResult] = {}
     for result in results:
         cell = _names(result.trial.cell)
-        if cell not in best or result.score < best[cell].score:
+        if cell not in best or result.rank < best[cell].rank:
             best[cell] = result
     return list(best.values())
 
