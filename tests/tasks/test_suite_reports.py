@@ -7,6 +7,7 @@ import pytest
 from structattn.report.runs import Run
 from structattn.report.style import line_style
 from structattn.tasks.chunking.report import chunking_sections
+from structattn.tasks.minimal_pairs.report import blimp_section
 from structattn.tasks.parsing.report import parsing_sections
 from structattn.tasks.syntaxgym.report import syntaxgym_section
 
@@ -59,3 +60,33 @@ def test_suites_of_one_name_have_rows_of_their_own():
     )
     for text in ("number: 1 &lt; 2", "number (2): 1 &lt; 2", "20.0", "70.0", "40.0"):
         assert text in section
+
+
+def test_suites_are_told_apart_by_their_files():
+    """The same file may have another path, and another analysis, in another run."""
+    first, second = ({"sources": {f"{name}.json": name}} for name in ("abc", "def"))
+    runs = runs_with(
+        {"syntaxgym-a": suite(2) | first, "syntaxgym-a-2": suite(7) | second}, {"syntaxgym-a": suite(4) | second}
+    )
+    rows = [row.split("<td") for row in syntaxgym_section(runs).split("<tr>") if ": 1 &lt; 2" in row]
+    assert [[number for number in ("20.0", "70.0", "40.0") if number in row] for row in map("".join, rows)] == [
+        ["20.0"],
+        ["70.0", "40.0"],
+    ]
+
+
+def pairs(successes, source):
+    proportion = {"value": successes / 10, "trials": 10, "successes": successes, "lower": 0.0, "upper": 1.0}
+    accuracy = {"sentence": proportion, "known": proportion, "one_prefix": None, "two_prefix": None}
+    groups = {"fields": {}, "phenomena": {}, "paradigms": {}, "phenomenon_of": {}}
+    return {"kind": "blimp", "name": "eng", "overall": accuracy, "sources": {"eng.tsv": source}, **groups}
+
+
+def test_minimal_pairs_of_different_files_have_tables_of_their_own():
+    runs = runs_with({"blimp-eng": pairs(2, "abc")}, {"blimp-eng": pairs(7, "def")}, {"blimp-eng": pairs(4, "abc")})
+    _, first, second = blimp_section(runs).split("<h3>Minimal pairs: ")
+    assert [part.partition("</h3>")[0] for part in (first, second)] == ["eng", "eng (2)"]
+    assert [[number for number in ("20.0", "70.0", "40.0") if number in part] for part in (first, second)] == [
+        ["20.0", "40.0"],
+        ["70.0"],
+    ]

@@ -9,7 +9,6 @@ import typer
 
 from structattn.cli.options import Json, Runs, open_runs, overrides_of
 from structattn.cli.output import literal, numbers_table, print_json, print_line, print_table
-from structattn.support.environment import name_of
 from structattn.support.errors import UsageError
 
 if TYPE_CHECKING:
@@ -170,7 +169,7 @@ def _contrast(runs: Sequence[str], file: Path, per_token: bool, json: bool) -> N
     def score(run: "TrainedRun") -> "ContrastiveScores":
         nats = contrastive_negative_log_likelihoods(run, contrasts, per_token=per_token)
         scores = contrastive_scores(contrasts, nats, per_token=per_token)
-        write_contrastive(run, name_of(file).split(".json")[0], scores)
+        write_contrastive(run, file, scores)
         return scores
 
     _score_runs(runs, score, _print_contrasts, json)
@@ -255,7 +254,7 @@ def _blimp(runs: Sequence[str], file: Path, marks: Marks, json: bool) -> None:
     def score(run: "TrainedRun") -> Mapping[str, Any]:
         scorer = _sentence_scorer(run, marks)
         scores = blimp_scores(scorer, pairs, name)
-        write_blimp(scorer, scores)
+        write_blimp(scorer, pairs, scores)
         return asdict(scores)
 
     _score_runs(runs, score, _print_pairs, json)
@@ -273,7 +272,7 @@ def _sentence_scorer(run: "TrainedRun", marks: Marks) -> "SentenceScorer":
 def _syntaxgym(runs: Sequence[str], file: Path, marks: Marks, json: bool) -> None:
     """Score suites of predictions about surprisals."""
     from structattn.tasks.syntaxgym.data import read_suites
-    from structattn.tasks.syntaxgym.evaluate import suite_scores, write_model, write_suite
+    from structattn.tasks.syntaxgym.evaluate import model_scores, suite_scores, write_model, write_suite
     from structattn.text.reading import Notices
 
     suites = read_suites(file, Notices())
@@ -282,9 +281,9 @@ def _syntaxgym(runs: Sequence[str], file: Path, marks: Marks, json: bool) -> Non
         scorer, results = _sentence_scorer(run, marks), []
         for suite in suites:
             results.append(suite_scores(scorer, suite))
-            write_suite(scorer, results[-1])
+            write_suite(scorer, suite, results[-1])
         if len(suites) > 1:
-            write_model(scorer, results)
+            write_model(scorer, suites, model_scores(results))
         return results
 
     _score_runs(runs, score, _print_suites, json)

@@ -76,6 +76,11 @@ class Run:
         return [line for line in self.events if line.get("event") == event]
 
 
+def digests_of_suite(analysis: Mapping[str, Any]) -> frozenset[str]:
+    """Return the digests of the files of a suite that was scored; older analyses have none."""
+    return frozenset(analysis.get("sources", {}).values())
+
+
 def units_of(runs: Sequence[Run], ending: str = "") -> str:
     """Return what the losses and rates of runs count, each with an ending: "token", "string", or both."""
     return " or ".join(sorted({run.unit + ending for run in runs}, reverse=True))

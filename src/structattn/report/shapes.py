@@ -108,7 +108,11 @@ class _Attention(Shape):
     heads: list[_Head]
 
 
-class _Contrastive(Shape):
+class _SuiteShape(Shape):
+    sources: dict[str, str] = Field(default={})  # path -> SHA-256
+
+
+class _Contrastive(_SuiteShape):
     name: str
     per_token: bool
     types: Annotated[dict[str, _Proportion], Field(min_length=1)]
@@ -122,7 +126,7 @@ class _MinimalPairAccuracy(Shape):
     two_prefix: _Proportion | None
 
 
-class _Blimp(Shape):
+class _Blimp(_SuiteShape):
     name: str
     overall: _MinimalPairAccuracy
     fields: dict[str, _MinimalPairAccuracy]
@@ -137,7 +141,7 @@ class _PredictionAccuracy(Shape):
     known: _Proportion | None
 
 
-class _Syntaxgym(Shape):
+class _Syntaxgym(_SuiteShape):
     name: str
     overall: _PredictionAccuracy
     predictions: Annotated[list[_PredictionAccuracy], Field(min_length=1)]

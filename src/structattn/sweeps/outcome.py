@@ -179,7 +179,7 @@ def analysis_scores(run_dir: Path) -> dict[str, Scores]:
     """
     analyses: dict[str, Scores] = {}
     for name, scores_of in _READERS.items():
-        paths = sorted((run_dir / "analyses").glob(f"{name}*.json"))
+        paths = sorted((run_dir / "analyses").glob(f"{name}*.json"), key=lambda path: path.stem)
         scores = [scores_of(read_json(path, "analysis")) for path in paths]
         if any(scores):
             analyses[name] = {key: value for each in scores for key, value in each.items()}

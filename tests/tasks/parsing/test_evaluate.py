@@ -106,6 +106,7 @@ def test_a_file_of_trees_may_have_any_name(parser_run, tmp_path):
 def test_analyses_of_different_files_have_different_names(tmp_path, file, name):
     scores = TreeScores(*[bracketing_scores([[Bracket("S", 0, 2)]], [[Bracket("S", 0, 2)]])] * 2)
     loaded = Mock(run_dir=tmp_path, update=1, prepared=Mock(digest="0"))
+    (tmp_path / file).touch()
     path = write_parsing(loaded, tmp_path / file, ParsingScores(scores, 0.0, scores, scores))
     assert path.name == f"parsing-{name}.json"
 

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from structattn.runs.store import write_analysis
 from structattn.support.environment import name_of
 from structattn.support.errors import DataError
 from structattn.support.progress import progress
@@ -20,6 +19,7 @@ from structattn.tasks.chunking.data import ChunkedSentence, majority_tags, read_
 from structattn.tasks.chunking.metrics import TaggingScores, tagging_scores
 from structattn.tasks.chunking.word_features import WordFeatures
 from structattn.tasks.loaded import LoadedRun
+from structattn.tasks.suite_analyses import write_suite_analysis
 from structattn.text.reading import Notices
 
 LEARNING_RATE = 1e-3
@@ -195,12 +195,12 @@ def write_chunking(run: LoadedRun, corpus: ChunkedCorpus, scores: Sequence[Strea
     """Write the scores, and those of the baseline, to ``analyses/chunking.json`` in the run folder."""
     content = {
         "corpus": name_of(corpus.path),
-        "update": run.update,
-        "prepared_digest": run.prepared.digest,
         "baseline": asdict(majority_scores(corpus)),
         "streams": [asdict(each) for each in scores],
     }
-    return write_analysis(run.run_dir, "chunking", "chunking", content)
+    return write_suite_analysis(
+        run, "chunking", "chunking", content, (corpus.path / name for name in (TRAIN_FILE, TEST_FILE))
+    )
 
 
 def _features(run: LoadedRun, sentences: list[ChunkedSentence], name: str) -> dict[str | None, Features]:

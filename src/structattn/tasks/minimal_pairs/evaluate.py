@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from structattn.metrics.statistics import Proportion, wilson_interval
-from structattn.runs.store import write_analysis
 from structattn.support.grouping import grouped
 from structattn.support.progress import progress, track
 from structattn.tasks.language_modeling.sentences import SentenceScorer, Span
 from structattn.tasks.minimal_pairs.data import BLIMP, MinimalPair
+from structattn.tasks.suite_analyses import write_suite_analysis
 
 Outcomes = Mapping[int, bool]
 """Index of a pair -> whether the acceptable member is strictly more likely; only of the pairs that are compared."""
@@ -78,12 +78,11 @@ def blimp_scores(scorer: SentenceScorer, pairs: Sequence[MinimalPair], name: str
     )
 
 
-def write_blimp(scorer: SentenceScorer, scores: BlimpScores) -> Path:
+def write_blimp(scorer: SentenceScorer, pairs: Sequence[MinimalPair], scores: BlimpScores) -> Path:
     """Write the scores to ``analyses/blimp.json`` in the run folder, those of other pairs to ``blimp-NAME.json``."""
-    run = scorer.run
-    content = {"update": run.update, "prepared_digest": run.prepared.digest, "scoring": scorer.description()}
     name = "blimp" if scores.name == BLIMP else f"blimp-{scores.name}"
-    return write_analysis(run.run_dir, name, "blimp", content | asdict(scores))
+    content = {"scoring": scorer.description(), **asdict(scores)}
+    return write_suite_analysis(scorer.run, name, "blimp", content, (pair.path for pair in pairs))
 
 
 class _Comparison(NamedTuple):

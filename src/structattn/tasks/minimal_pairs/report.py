@@ -9,9 +9,9 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from structattn.report.page import MISSING, Markup, joined, number_cell, on_known, stacked_table, tag, with_interval
-from structattn.report.runs import Run
+from structattn.report.runs import Run, digests_of_suite
 from structattn.report.style import LineStyle
-from structattn.support.grouping import grouped
+from structattn.support.grouping import grouped, numbered
 from structattn.tasks.minimal_pairs.data import BLIMP, FIELDS, PHENOMENA
 
 
@@ -111,11 +111,13 @@ def systems_of(name: str) -> tuple[str, ...]:
 def blimp_section(runs: Sequence[tuple[Run, LineStyle]]) -> Markup:
     """Return the tables of each suite of minimal pairs that runs were evaluated on; empty if there is none."""
     scored = [(run.name, scores) for run, _ in runs for scores in run.analyses_of_kind("blimp")]
-    return joined(*[_suite(name, of_suite) for name, of_suite in grouped(scored, lambda each: each[1]["name"]).items()])
+    suites = grouped(scored, lambda each: (each[1]["name"], digests_of_suite(each[1])))
+    return joined(*map(_suite, numbered(name for name, _ in suites), suites.values()))
 
 
 def _suite(name: str, scored: Scored) -> Markup:
-    names, results, systems = [run for run, _ in scored], [scores for _, scores in scored], systems_of(name)
+    names, results = [run for run, _ in scored], [scores for _, scores in scored]
+    systems = systems_of(results[0]["name"])
     groups = stacked_table(["group", *names, *systems], [_table_row(row, systems) for row in summary_rows(results)])
     paradigms = [
         joined(tag("h4", phenomenon), stacked_table(["paradigm", *names], [_table_row(row) for row in rows]))

@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from structattn.metrics.bracketing import Bracket, BracketingScores, bracketing_scores, unlabelled
-from structattn.runs.store import write_analysis
 from structattn.support.environment import name_of
 from structattn.support.errors import DataError
 from structattn.support.progress import progress
@@ -15,6 +14,7 @@ from structattn.tasks.loaded import LoadedRun
 from structattn.tasks.parsing.predict import Parser
 from structattn.tasks.parsing.prepare import read_trees
 from structattn.tasks.parsing.trees import Span, brackets_of, branching_brackets, leaves_of
+from structattn.tasks.suite_analyses import write_suite_analysis
 from structattn.text.reading import Notices
 
 
@@ -74,8 +74,7 @@ def parsing_scores(parser: Parser, path: Path) -> ParsingScores:
 def write_parsing(run: LoadedRun, path: Path, scores: ParsingScores) -> Path:
     """Write the scores to ``analyses/parsing-NAME.json`` of the run; NAME is the file's less .trees or .trees.gz."""
     name = re.sub(r"\.trees(\.gz)?$", "", name_of(path))
-    content = {"name": name, "update": run.update, "prepared_digest": run.prepared.digest, **asdict(scores)}
-    return write_analysis(run.run_dir, f"parsing-{name}", "parsing", content)
+    return write_suite_analysis(run, f"parsing-{name}", "parsing", {"name": name, **asdict(scores)}, [path])
 
 
 def _tree_scores(gold: Sequence[Sequence[Span]], predicted: Sequence[Sequence[Span]]) -> TreeScores:

@@ -5,17 +5,16 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 import numpy as np
 
 from structattn.metrics.statistics import Proportion, wilson_interval
-from structattn.runs.store import write_analysis
 from structattn.support.environment import name_of
 from structattn.support.errors import DataError
 from structattn.support.grouping import grouped
 from structattn.support.shapes import Float64
 from structattn.tasks.language_modeling.sentences import SentenceScorer
+from structattn.tasks.suite_analyses import write_suite_analysis
 from structattn.tasks.syntaxgym.data import CIRCUITS, METRICS, NOT_COUNTED, STRICT, Item, Suite, sentence
 from structattn.tasks.syntaxgym.formula import Surprisals
 from structattn.text.tokenization.splitting import parts_of_tokens
@@ -123,20 +122,16 @@ def model_scores(suites: Sequence[SuiteScores]) -> dict[str, float]:
     return {**found, "items_without_unk": known / trials}
 
 
-def write_suite(scorer: SentenceScorer, scores: SuiteScores) -> Path:
+def write_suite(scorer: SentenceScorer, suite: Suite, scores: SuiteScores) -> Path:
     """Write the scores to ``analyses/syntaxgym-FILE.json`` in the run folder."""
-    return write_analysis(scorer.run.run_dir, f"syntaxgym-{scores.file}", "syntaxgym", _origin(scorer) | asdict(scores))
+    content = {"scoring": scorer.description(), **asdict(scores)}
+    return write_suite_analysis(scorer.run, f"syntaxgym-{suite.file}", "syntaxgym", content, [suite.path])
 
 
-def write_model(scorer: SentenceScorer, suites: Sequence[SuiteScores]) -> Path:
+def write_model(scorer: SentenceScorer, suites: Sequence[Suite], scores: Mapping[str, float]) -> Path:
     """Write the scores over several suites, see ``model_scores``, to ``analyses/syntaxgym.json`` in the run folder."""
-    content = {"suites": [each.file for each in suites], "scores": model_scores(suites)}
-    return write_analysis(scorer.run.run_dir, "syntaxgym", "syntaxgym_scores", _origin(scorer) | content)
-
-
-def _origin(scorer: SentenceScorer) -> dict[str, Any]:
-    run = scorer.run
-    return {"update": run.update, "prepared_digest": run.prepared.digest, "scoring": scorer.description()}
+    content = {"scoring": scorer.description(), "suites": [each.file for each in suites], "scores": dict(scores)}
+    return write_suite_analysis(scorer.run, "syntaxgym", "syntaxgym_scores", content, (each.path for each in suites))
 
 
 def _by_region(conditions: Mapping[str, Mapping[int, float]]) -> Surprisals:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from structattn.report.page import MISSING, Markup, joined, number_cell, on_known, stacked_table, tag, with_interval
-from structattn.report.runs import Run
+from structattn.report.runs import Run, digests_of_suite
 from structattn.report.style import LineStyle
 from structattn.support.grouping import numbered
 from structattn.tasks.syntaxgym.data import STRICT
@@ -22,24 +22,27 @@ _KNOWN = "In brackets the share of the items without <unk>, and the percent of t
 def syntaxgym_section(runs: Sequence[tuple[Run, LineStyle]]) -> Markup:
     """Return a table of the suites that runs were evaluated on; empty if there is none.
 
-    Suites are told apart by the names of their files, as several files may state one name.
+    Suites are told apart by their files, as several may state one name.
     """
-    rows: dict[tuple[str, str, str], dict[str, Mapping[str, Any]]] = {}
+    rows: dict[tuple[str | frozenset[str], str, str], dict[str, Mapping[str, Any]]] = {}
     for run, _ in runs:
         for file, scores in run.analyses.items():
-            for each in (scores["overall"], *scores["predictions"]) if scores.get("kind") == "syntaxgym" else ():
-                rows.setdefault((file, scores["name"], each["formula"]), {})[run.name] = each
+            if scores.get("kind") != "syntaxgym":
+                continue
+            suite = digests_of_suite(scores) or file, scores["name"]
+            for each in (scores["overall"], *scores["predictions"]):
+                rows.setdefault((*suite, each["formula"]), {})[run.name] = each
     if not rows:
         return Markup("")
-    suites = list(dict.fromkeys((file, name) for file, name, _ in rows))
+    suites = list(dict.fromkeys((files, name) for files, name, _ in rows))
     titles = dict(zip(suites, numbered(name for _, name in suites), strict=True))
     names = list(dict.fromkeys(name for of_runs in rows.values() for name in of_runs))
     cells = [
         [
-            tag("th", f"{titles[file, suite]}: {formula}", scope="row"),
-            *[number_cell(written(of_runs[name]) if name in of_runs else MISSING) for name in names],
+            tag("th", f"{titles[files, name]}: {formula}", scope="row"),
+            *[number_cell(written(of_runs[run]) if run in of_runs else MISSING) for run in names],
         ]
-        for (file, suite, formula), of_runs in rows.items()
+        for (files, name, formula), of_runs in rows.items()
     ]
     accuracies = (each for of_runs in rows.values() for each in of_runs.values())
     some_unknown = any(on_known(each["known"], each["items"]) for each in accuracies)
@@ -57,7 +60,7 @@ def _model_table(runs: Sequence[tuple[Run, LineStyle]]) -> Markup:
         for name, numbers in model_rows([scores for _, scores in scored])
     ]
     note = tag("p", MODEL_CAPTION, class_="note")
-    return joined(stacked_table(["score", *(name for name, _ in scored)], cells), note)
+    return joined(stacked_table(["score", *numbered(name for name, _ in scored)], cells), note)
 
 
 def model_rows(of_runs: Sequence[Mapping[str, float]]) -> list[tuple[str, list[str]]]:

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from structattn.metrics.statistics import Proportion, wilson_interval
-from structattn.runs.store import write_analysis
 from structattn.support.environment import name_of
 from structattn.support.errors import DataError
 from structattn.support.progress import progress
 from structattn.support.shapes import Bool, Float
 from structattn.tasks.loaded import LoadedRun
+from structattn.tasks.suite_analyses import write_suite_analysis
 from structattn.tasks.translation.translators import make_pair_scorer
 from structattn.text.reading import Line, Notices, read_lines
 
@@ -142,10 +142,15 @@ def read_contrasts(path: Path, notices: Notices) -> list[Contrast]:
     """
     if not path.is_dir():
         return read_lingeval97(path, notices)
+    return [contrast for folder in _folders(path) for contrast in _read_aligned(folder, notices)]
+
+
+def _folders(path: Path) -> list[Path]:
+    """Return the folders of aligned files: a folder, or those in it."""
     folders = [path] if _is_aligned(path) else sorted(filter(_is_aligned, path.iterdir()))
     if not folders:
         raise DataError(path, "has no files src.*, tgt.correct.* and tgt.incorrect.*, nor folders with such files")
-    return [contrast for folder in folders for contrast in _read_aligned(folder, notices)]
+    return folders
 
 
 def _is_aligned(folder: Path) -> bool:
@@ -243,10 +248,11 @@ def contrastive_scores(
     return ContrastiveScores(types, distances, per_token)
 
 
-def write_contrastive(run: LoadedRun, name: str, scores: ContrastiveScores) -> Path:
-    """Write the scores to ``analyses/contrastive-NAME.json`` in the run folder; NAME is the name of the suite."""
-    content = {"name": name, "update": run.update, "prepared_digest": run.prepared.digest, **asdict(scores)}
-    return write_analysis(run.run_dir, f"contrastive-{name}", "contrastive", content)
+def write_contrastive(run: LoadedRun, path: Path, scores: ContrastiveScores) -> Path:
+    """Write the scores to ``analyses/contrastive-NAME.json`` in the run folder; NAME is that of the file or folder."""
+    name = name_of(path).split(".json")[0]
+    files = [_find_file(each, part) for each in _folders(path) for part in NAMES] if path.is_dir() else [path]
+    return write_suite_analysis(run, f"contrastive-{name}", "contrastive", {"name": name, **asdict(scores)}, files)
 
 
 def _distance(contrast: Contrast) -> str:

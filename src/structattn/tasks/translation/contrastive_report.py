@@ -10,10 +10,10 @@ from matplotlib.container import ErrorbarContainer
 
 from structattn.report.figure import Plot, figure_element, figure_style, file_name, legend_above, new_figure
 from structattn.report.page import MISSING, Markup, count, joined, number_cell, table, tag, with_interval
-from structattn.report.runs import Run
+from structattn.report.runs import Run, digests_of_suite
 from structattn.report.style import LINE, LineStyle, first_drawn
 from structattn.report.tables import swatch
-from structattn.support.grouping import grouped
+from structattn.support.grouping import grouped, numbered
 
 Proportions = Mapping[str, Mapping[str, Any]]  # name -> trials, successes, value, lower, upper
 Scored = Sequence[tuple[Run, LineStyle, Mapping[str, Any]]]
@@ -28,13 +28,18 @@ _CAPTION = (
 def contrastive_sections(runs: Sequence[tuple[Run, LineStyle]], prefix: str, folder: Path) -> Markup:
     """Return figures and a table for each suite that runs were evaluated on; empty if there is none."""
     scored = [(run, style, scores) for run, style in runs for scores in run.analyses_of_kind("contrastive")]
-    groups = grouped(scored, lambda each: (each[2]["name"], bool(each[2]["per_token"])))
-    return joined(*[_section(*of_what, of_suite, prefix, folder) for of_what, of_suite in groups.items()])
+    groups = grouped(scored, lambda each: (_title(each[2]), digests_of_suite(each[2])))
+    titles = numbered(title for title, _ in groups)
+    return joined(*[_section(*each, prefix, folder) for each in zip(titles, groups.values(), strict=True)])
 
 
-def _section(name: str, per_token: bool, scored: Scored, prefix: str, folder: Path) -> Markup:
-    what = "per token" if per_token else "of the whole sentence"
-    stem = (prefix, "contrastive", name, *["per token"] * per_token)
+def _title(scores: Mapping[str, Any]) -> str:
+    return f"{scores['name']}, per token" if scores["per_token"] else str(scores["name"])
+
+
+def _section(title: str, scored: Scored, prefix: str, folder: Path) -> Markup:
+    name, what = scored[0][2]["name"], "per token" if scored[0][2]["per_token"] else "of the whole sentence"
+    stem = prefix, "contrastive", title
     caption, shown = _CAPTION.format(name=name, by="{by}", what=what), first_drawn(scored)
     plots = [_types_plot(shown, file_name(*stem), caption.format(by="type of error"))]
     plots += [
@@ -42,7 +47,7 @@ def _section(name: str, per_token: bool, scored: Scored, prefix: str, folder: Pa
         for kind in _names(scores["distances"] for *_, scores in scored)
     ]
     figures = [figure_element(plot, folder) for plot in plots]
-    return joined(tag("h3", f"Contrastive pairs: {name}"), _table(scored), *figures)
+    return joined(tag("h3", f"Contrastive pairs: {title}"), _table(scored), *figures)
 
 
 def _names(of_runs: Any) -> list[str]:
