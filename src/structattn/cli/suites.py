@@ -45,10 +45,12 @@ def _score_runs(
     score: Callable[[TrainedRun], Scores],
     show: Callable[[Sequence[tuple[Path, Scores]]], None],
     json: bool,
+    rest: Callable[[Scores], Mapping[str, object]] = lambda scores: {},
 ) -> None:
+    """Score runs, and print a table, or JSON with the rest of the scores of each run beside them."""
     results = [(run.run_dir, score(run)) for run in open_runs(runs)]
     if json:
-        print_json([{"run": folder, "scores": scores} for folder, scores in results])
+        print_json([{"run": folder, "scores": scores, **rest(scores)} for folder, scores in results])
     else:
         show(results)
 
@@ -160,7 +162,10 @@ def syntaxgym(runs: Sequence[str], file: Path, marks: str, json: bool) -> None:
             write_model(scorer, suites, model_scores(results))
         return results
 
-    _score_runs(runs, score, _print_suites, json)
+    def of_model(scores: Sequence[SuiteScores]) -> Mapping[str, object]:
+        return {"model_scores": model_scores(scores)} if len(scores) > 1 else {}
+
+    _score_runs(runs, score, _print_suites, json, of_model)
 
 
 def _print_suites(results: Sequence[tuple[Path, Sequence[SuiteScores]]]) -> None:

@@ -272,6 +272,11 @@ def test_the_command_stores_prints_and_reports(tmp_path):
     for text in (shown.output, page):
         assert "mean of suites" in text
         assert f"{100 * means[0]:.1f} / {100 * means[1]:.1f}" in text
+    printed = CliRunner().invoke(app, ["evaluate", str(tmp_path / "run"), "--suite", "syntaxgym", "--file",
+                                       str(tmp_path / "suites"), "--marks", "separate", "--json"])  # fmt: skip
+    (of_run,) = json.loads(printed.output)
+    assert [suite["file"] for suite in of_run["scores"]] == of_model["suites"]
+    assert of_run["model_scores"] == of_model["scores"]
     alone = CliRunner().invoke(app, ["evaluate", str(tmp_path / "run"), "--suite", "syntaxgym", "--file",
                                      str(tmp_path / "suites/agreement.json")])  # fmt: skip
     assert alone.exit_code == 0, alone.output
