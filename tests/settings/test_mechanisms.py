@@ -17,7 +17,7 @@ from structattn.operators import RecurrentStack
 from structattn.settings.base import members_of
 from structattn.settings.embeddings import POSITIONS
 from structattn.settings.layers import AddedStack, CrossAttention, Layer
-from structattn.settings.mechanisms import MECHANISMS
+from structattn.settings.mechanisms import MECHANISMS, Mechanism
 from structattn.settings.recurrent import RecurrentStackSettings
 from structattn.settings.run import resolve_settings
 from structattn.settings.transformer import TransformerSettings
@@ -85,6 +85,13 @@ def test_attention_dropout_may_be_that_of_cross_attention(across):
     assert takes_attention_dropout(sizes | sides)  # softmax, by default
     sides["decoder"] = {"layers": "hard", "cross_attention": [cross_attention.model_dump()]}
     assert takes_attention_dropout(sizes | sides) == drops(build_cross_attention(model, cross_attention))
+
+
+def test_mechanisms_of_ones_own_may_drop_weights_if_they_know_the_rate():
+    layer, self_attention = (lambda d_model, settings: None), (lambda model, settings, causal: None)
+    (settings,) = (settings_of(kind) for kind in members_of(AddedStack) if kind.__name__ == "StackPointer")
+    assert not Mechanism(type(settings), layer=layer).takes_dropout(settings)
+    assert Mechanism(type(settings), self_attention=self_attention).takes_dropout(settings)
 
 
 @pytest.mark.parametrize("kind", ["two_stream", "two_stream_encoder_decoder"])

@@ -50,6 +50,7 @@ class Mechanism:
         recurrent_stack: settings -> ``RecurrentStack``; None if not available.
         sizes: the fields set by the numbers of the short form, in this order; also shown in descriptions.
         optional_size: the field set by one more number of the short form.
+        drops_weights: settings -> whether ``self_attention`` and ``cross_attention`` drop attention weights.
         label: the name in descriptions of models; empty: the name in the settings.
         actions: the names of the actions in the records of ``explain``, whose ``details["actions"]`` have as many in
             their last axis; empty for mechanisms without actions.
@@ -64,6 +65,7 @@ class Mechanism:
     recurrent_stack: Use | None = None
     sizes: tuple[str, ...] = ()
     optional_size: str | None = None
+    drops_weights: Callable[[Any], object] = lambda settings: True
     label: str = ""
     actions: tuple[str, ...] = ()
     caption: str = ""
@@ -72,6 +74,10 @@ class Mechanism:
     def name(self) -> str:
         """The value of ``attention`` in the settings."""
         return literal_of(self.settings, "attention")
+
+    def takes_dropout(self, settings: Settings) -> bool:
+        """Return whether attention weights may be dropped; ``layer`` does not know the model's rate."""
+        return bool((self.self_attention or self.cross_attention) and self.drops_weights(settings))
 
     def register(self, plugin: Plugin) -> None:
         """Add this to the mechanisms.
@@ -113,6 +119,10 @@ def _recurrent(settings: type[Settings], name: str) -> Use:
     return Use(settings, lazy_function("structattn.models.builders.recurrent", name))
 
 
+def _never(settings: Settings) -> bool:
+    return False
+
+
 _ENTRIES = (
     Mechanism(
         Softmax,
@@ -125,17 +135,20 @@ _ENTRIES = (
         self_attention=_builder("hard"),
         cross_attention=Use(Hard, _builder("cross_hard")),
         optional_size="num_heads",
+        drops_weights=_never,
     ),
     Mechanism(
         Gaussian,
         self_attention=_builder("gaussian"),
         cross_attention=Use(CrossGaussian, _builder("cross_gaussian")),
         optional_size="num_heads",
+        drops_weights=lambda settings: settings.num_learned_heads,
     ),
     Mechanism(
         DeltaProduct,
         self_attention=_builder("delta_product"),
         optional_size="num_householder",
+        drops_weights=_never,
         label="DeltaProduct",
     ),
     Mechanism(
@@ -191,6 +204,7 @@ _ENTRIES = (
         NoAttention,
         layer=lambda d_model, settings: None,
         cross_attention=Use(NoAttention, lambda model, settings: None),
+        drops_weights=_never,
         label="no attention",
     ),
 )

@@ -6,15 +6,7 @@ from typing import Literal, Self
 
 from pydantic import Field, PositiveFloat, model_validator
 
-from structattn.settings.attention import (
-    DeltaProduct,
-    Gaussian,
-    GumbelSoftmax,
-    Hard,
-    MultiHead,
-    NoAttention,
-    Softmax,
-)
+from structattn.settings.attention import Gaussian, GumbelSoftmax, Hard, MultiHead, NoAttention, Softmax
 from structattn.settings.base import NumLayers, Probability, Settings, Size
 from structattn.settings.embeddings import (
     POSITIONS,
@@ -28,10 +20,8 @@ from structattn.settings.embeddings import (
     WordEmbedding,
 )
 from structattn.settings.layers import DEFAULT_LAYERS, CrossLayers, Layers, Loops
-from structattn.settings.stacks import Nondeterministic, StackPointer, StackTrans, Stratified, Superposition
-
-_STACKS = Nondeterministic, StackPointer, StackTrans, Stratified, Superposition
-_WITHOUT_DROPOUT = *_STACKS, DeltaProduct, Hard, NoAttention
+from structattn.settings.mechanisms import mechanism_of
+from structattn.settings.stacks import StackPointer, StackTrans
 
 
 class TransformerSettings(Settings):
@@ -78,7 +68,7 @@ class TransformerSettings(Settings):
     @model_validator(mode="after")
     def _check_attention_dropout(self) -> Self:
         layers = list(chain.from_iterable(self.attentions().values()))
-        if self.attention_dropout and layers and all(map(_drops_nothing, layers)):
+        if self.attention_dropout and layers and not any(mechanism_of(each).takes_dropout(each) for each in layers):
             raise ValueError(
                 f"attention_dropout: {self.attention_dropout}; no layer has weights that are dropped, as those of "
                 "softmax attention; expected 0 or null"
@@ -110,13 +100,6 @@ class TransformerSettings(Settings):
                         f"{name} {index}: rotary positions need an even head size; got {self.d_model // num_heads}"
                     )
         return self
-
-
-def _drops_nothing(attention: Settings) -> bool:
-    """Return whether no attention weights can be dropped; false for mechanisms of plugins, which may use the rate."""
-    if isinstance(attention, Gaussian):
-        return not attention.num_learned_heads
-    return isinstance(attention, _WITHOUT_DROPOUT)
 
 
 class LayeredSettings(TransformerSettings):
