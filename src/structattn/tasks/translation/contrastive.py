@@ -100,7 +100,7 @@ def _parse_entry(path: Path, line: int, entry: Any) -> Iterator[Contrast]:
     source, reference = (_get_text(path, line, entry, field) for field in ("source", "reference"))
     errors = entry.get("errors")
     if not isinstance(errors, list):
-        raise DataError(path, f"errors is {errors!r}; expected a list", line)
+        raise DataError(path, f"errors is {errors!r:.60}; expected a list", line)
     for error in errors:
         kind, contrastive = (_get_text(path, line, error, field) for field in ("type", "contrastive"))
         yield Contrast(
@@ -110,10 +110,10 @@ def _parse_entry(path: Path, line: int, entry: Any) -> Iterator[Contrast]:
 
 def _check_distance(path: Path, line: int, distance: Any) -> int | None:
     """Check a distance, which LingEval97's own scorer also accepts as a string of digits."""
-    if isinstance(distance, str) and distance.isascii() and distance.isdigit():
+    if isinstance(distance, str) and re.fullmatch("[0-9]{1,18}", distance):
         return int(distance)
     if distance is not None and (type(distance) is not int or distance < 0):
-        raise DataError(path, f"distance is {distance!r}; expected a whole number", line)
+        raise DataError(path, f"distance is {distance!r:.60}; expected a whole number", line)
     return distance
 
 
