@@ -125,6 +125,17 @@ def test_suites_scored_in_different_ways_have_separate_sections(run_with, tmp_pa
 
 
 @pytest.mark.usefixtures("without_drawing")
+def test_suites_of_one_name_have_separate_sections_and_figures(run_with, tmp_path):
+    suites = [contrastive(shift) | {"sources": {"ling.json": digest}} for shift, digest in ((1, "abc"), (2, "def"))]
+    page = write_report([run_with("a", *suites), run_with("b", suites[1])], tmp_path / "out")
+    _, first, second = page.read_text().split("<h3>Contrastive pairs: ")
+    assert [part.partition("</h3>")[0] for part in (first, second)] == ["ling", "ling (2)"]
+    assert [part.count("60.0 (55.0–70.0)") for part in (first, second)] == [0, 2]
+    names = {path.stem for path in page.parent.glob("figures/*contrastive*.png")}
+    assert names == {"data-1-contrastive-ling" + end for end in ("", "-verb", "-2", "-2-verb")}
+
+
+@pytest.mark.usefixtures("without_drawing")
 def test_the_page_shows_both_analyses_with_their_numbers(run_with, tmp_path):
     runs = [run_with("base", attention("encoder")), run_with("hc", attention("decoder"), comparison("base", 0.25))]
     page = write_report(runs, tmp_path / "out")

@@ -13,6 +13,7 @@ import numpy as np
 from structattn.metrics.statistics import Proportion, wilson_interval
 from structattn.support.environment import name_of
 from structattn.support.errors import DataError
+from structattn.support.grouping import grouped
 from structattn.support.progress import progress
 from structattn.support.shapes import Bool, Float
 from structattn.tasks.loaded import LoadedRun
@@ -238,13 +239,13 @@ def contrastive_scores(
 ) -> ContrastiveScores:
     """Return how often the reference is more likely, by type of error and by distance, given -log p of both."""
     right = losses[:, 0] < losses[:, 1]
-    types = _grouped([each.kind for each in contrasts], right)
+    types = _accuracies([each.kind for each in contrasts], right)
     distances = {}
     for kind in types:
         known = [n for n, each in enumerate(contrasts) if each.kind == kind and each.distance is not None]
         known.sort(key=lambda n: contrasts[n].distance or 0)
         if known:
-            distances[kind] = _grouped([_distance(contrasts[n]) for n in known], right[known])
+            distances[kind] = _accuracies([_distance(contrasts[n]) for n in known], right[known])
     return ContrastiveScores(types, distances, per_token)
 
 
@@ -260,9 +261,7 @@ def _distance(contrast: Contrast) -> str:
     return str(distance) if distance <= MAX_DISTANCE else f">{MAX_DISTANCE}"
 
 
-def _grouped(names: Sequence[str], right: Bool[np.ndarray, " pairs"]) -> dict[str, Proportion]:
+def _accuracies(names: Sequence[str], right: Bool[np.ndarray, " pairs"]) -> dict[str, Proportion]:
     """Return the accuracy for each name, in order of first occurrence."""
-    groups: dict[str, list[bool]] = {}
-    for name, outcome in zip(names, right.tolist(), strict=True):
-        groups.setdefault(name, []).append(outcome)
-    return {name: wilson_interval(outcomes) for name, outcomes in groups.items()}
+    groups = grouped(zip(names, right.tolist(), strict=True), lambda pair: pair[0])
+    return {name: wilson_interval([outcome for _, outcome in pairs]) for name, pairs in groups.items()}
