@@ -124,7 +124,7 @@ def overrides_of(words: Sequence[str]) -> tuple[Path | None, dict[str, Any]]:
     Raises:
         UsageError: they replace other settings.
     """
-    from structattn.settings.run import assign
+    from structattn.settings.overrides import assign
 
     tree: dict[str, Any] = {}
     for text in split_overrides(words)[1]:

@@ -13,6 +13,7 @@ from pydantic import Field, ValidationError, WithJsonSchema, model_validator
 
 from structattn.settings.base import OneOf, Positive, Seed, Settings, of_kind
 from structattn.settings.distributions import Cycle, Distribution
+from structattn.settings.overrides import error_message
 from structattn.settings.published import (
     ANALYSES,
     EPOCH,
@@ -27,7 +28,6 @@ from structattn.settings.published import (
     PublishedTable,
 )
 from structattn.settings.recipes import Plugins, load_plugins_of, settings_file
-from structattn.settings.run import error_message
 from structattn.settings.training import Budget, Unit
 from structattn.settings.yaml import read_mapping
 from structattn.support.errors import SettingsError

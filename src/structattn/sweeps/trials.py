@@ -14,8 +14,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from structattn.settings.base import literal_of, members_of
 from structattn.settings.distributions import Cycle, LogUniform, Uniform
+from structattn.settings.overrides import error_message, set_path
 from structattn.settings.prepare import Prepare, SampledData
-from structattn.settings.run import RunSettings, error_message, resolve_settings, set_path
+from structattn.settings.run import RunSettings, resolve_settings
 from structattn.settings.sweep import Halving, SweepSettings
 from structattn.settings.training import TrainingSettings
 from structattn.support.errors import SettingsError
