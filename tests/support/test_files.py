@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -15,6 +16,7 @@ from structattn.support.files import (
     flush_to_disk,
     is_empty_folder,
     let_others_read,
+    path_from,
     sha256_of_file,
     write_atomically,
     write_folder_atomically,
@@ -300,3 +302,9 @@ def test_a_full_disk_names_the_folder_that_was_to_be_written(tmp_path, kind, exi
     assert caught.value.filename == str(target)
     assert caught.value.errno == errno.ENOSPC
     assert [path.name for path in tmp_path.rglob("*")] == ["target"] * exists
+
+
+def test_paths_lead_from_a_folder_to_a_file_on_the_same_drive(tmp_path, monkeypatch):
+    assert path_from(tmp_path / "a/b", tmp_path / "c.txt") == "../../c.txt"
+    monkeypatch.setattr(os.path, "relpath", Mock(side_effect=ValueError("path is on mount 'C:', start on mount 'D:'")))
+    assert path_from(tmp_path / "a/b", tmp_path / "c.txt") == (tmp_path / "c.txt").resolve().as_posix()

@@ -330,6 +330,14 @@ def remove_leftover_folder(path: Path) -> None:
     shutil.rmtree(path, ignore_errors=True)
 
 
+def path_from(folder: Path, path: Path) -> str:
+    """Return a path relative to a folder; an absolute one on another drive of Windows, to which none leads."""
+    try:
+        return Path(os.path.relpath(path.resolve(), folder.resolve())).as_posix()
+    except ValueError:
+        return path.resolve().as_posix()
+
+
 def sha256_of_file(path: Path, limit: int | None = None) -> str:
     """Return the hexadecimal SHA-256 of a regular file.
 

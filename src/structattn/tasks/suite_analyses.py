@@ -1,6 +1,5 @@
 """Analyses of test suites in a run folder: those of different files do not replace each other."""
 
-import os
 from collections.abc import Iterable, Mapping
 from itertools import chain, count
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 from structattn.runs.store import analysis_path, write_analysis
 from structattn.support.environment import printable
 from structattn.support.errors import DataError
-from structattn.support.files import sha256_of_file
+from structattn.support.files import path_from, sha256_of_file
 from structattn.support.json_files import read_json
 from structattn.support.reading import read_errors
 from structattn.tasks.loaded import LoadedRun
@@ -33,7 +32,7 @@ def write_suite_analysis(
 def _source(path: Path, run_dir: Path) -> tuple[str, str]:
     """Return the path of a file relative to the run folder, and its digest."""
     with read_errors(path):
-        return printable(os.path.relpath(path.resolve(), run_dir.resolve())), sha256_of_file(path)
+        return printable(path_from(run_dir, path)), sha256_of_file(path)
 
 
 def _holds_no_other(path: Path, sources: Mapping[str, str]) -> bool:

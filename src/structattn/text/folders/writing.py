@@ -1,6 +1,5 @@
 """Atomic writing of prepared folders, without holding a split in memory."""
 
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -16,6 +15,7 @@ from structattn.support.files import (
     create_folder_unflushed,
     is_empty_folder,
     open_unflushed,
+    path_from,
     sha256_of_file,
     write_folder_atomically,
     write_unflushed,
@@ -224,7 +224,7 @@ def path_in_header(path: Path, folder: Path) -> str:
     Raises:
         DataError: it is not UTF-8.
     """
-    relative = Path(os.path.relpath(path.resolve(), folder.resolve())).as_posix()
+    relative = path_from(folder, path)
     try:
         relative.encode()
     except UnicodeEncodeError:
