@@ -289,6 +289,8 @@ def test_other_folders_and_names_are_refused(run_dir, tmp_path, monkeypatch):
         log_run(tmp_path, "tensorboard")
     with pytest.raises(UsageError, match="tracker 'paper' is not one of tensorboard, mlflow, wandb"):
         log_run(run_dir, "paper")
+    with pytest.raises(UsageError, match=r"run.json: is a file; expected a folder for what mlflow writes"):
+        log_run(run_dir, "mlflow", run_dir / "run.json")
     monkeypatch.setattr("structattn.support.imports.find_spec", lambda name: None)
     with pytest.raises(
         UsageError, match=r"tensorboard is not installed; pip install '(tensorboard>=|structattn\[tensorboard\])"

@@ -216,7 +216,8 @@ def log_run(
 
     Raises:
         StructattnError: the folder is not a run folder.
-        UsageError: there is no such tracker, its library is not installed, or the place has the events of another run.
+        UsageError: there is no such tracker, its library is not installed, or the place is a file or has the events of
+            another run.
         DataError: the event log or the settings are damaged.
         CheckpointError: the event log of a finished run has changed.
         OSError: the disk is full, or the like.
@@ -225,6 +226,8 @@ def log_run(
         raise UsageError(f"tracker {tracker!r} is not one of {', '.join(TRACKERS)}")
     folder = existing_run(run_dir)
     description = _description(folder, place or run_dir / tracker)
+    if description.place.is_file():
+        raise UsageError(f"{description.place}: is a file; expected a folder for what {tracker} writes")
     length = None if follow else _length_of_finished_log(folder)
     batches = _batches(EventReader(folder.events, length), follow)
     with naming_target(description.place):
