@@ -56,9 +56,8 @@ def translate(
     Several runs translate as an ensemble, with the evaluation settings of the first: evaluation.search, beam_size,
     length_penalty, max_length_ratio, max_length_offset, max_length and unknown_words. The beam has at least as many
     hypotheses as --n-best. With --temperature, --top-k or --top-p, translations are sampled instead. If tokens mark
-    beginnings of words, as those of SentencePiece do, or are characters, the last word of a prefix may be continued.
-    An empty line stays empty, with score 0. --n-best lists fewer if the search finds fewer; those that were cut at the
-    maximum length are the last, and have "finished": false with --json.
+    beginnings of words (SentencePiece) or are characters, the last word of a prefix may be continued. An empty line
+    stays empty, with score 0. --json tells what was cut.
 
     --alignments writes a line of pairs source-target for each translation: two words, counted from 0, are linked if a
     token of the target word was predicted with the greatest weight on a token of the source word, in the last layer
