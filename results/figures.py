@@ -126,7 +126,7 @@ def draw_curves(found: Sequence[Curve], score: str, longest: int) -> Figure:
         axes.set_title(panel)
     for axes in grid[len(panels) :]:
         axes.set_visible(False)
-    figure.supylabel("nats per symbol above the bound" if score != "accuracy" else score, fontsize=9, color=MUTED)
+    figure.supylabel(score if score == "accuracy" else "nats above the bound", fontsize=9, color=MUTED)
     figure.supxlabel(f"length; the line is at {longest}, the longest of training", fontsize=9, color=MUTED)
     figure.legend(handles.values(), handles.keys(), loc="outside upper left", ncols=6)
     return figure
@@ -162,7 +162,8 @@ def write_figures(table: Table, rows: Sequence[Row], folder: Path, stem: str) ->
         for name in names:
             lines, score, longest = curves(name)
             if lines:
-                caption = f"{title} by length: the selected trials of {name}."
+                what = score if score == "accuracy" else "nats per symbol above the bound"
+                caption = f"{title} by length: {what}, the selected trials of {name}."
                 drawn.append((f"{stem}-{Path(name).name}-by-length.svg", caption, draw_curves(lines, score, longest)))
         for file, _, figure in drawn:
             save(figure, folder / file)
