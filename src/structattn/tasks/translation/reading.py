@@ -17,7 +17,8 @@ from typing import Final, NamedTuple
 
 from structattn.support.errors import DataError, UsageError
 from structattn.support.files import open_unflushed, sha256_of_file, temporary_folder
-from structattn.text.folders.writing import STANDARD_INPUT, source_entry
+from structattn.text.folders.header import STANDARD_INPUT
+from structattn.text.folders.writing import source_entry
 from structattn.text.reading import Line, Notices, read_lines
 
 _INPUT_NAME: Final = Path("standard input")

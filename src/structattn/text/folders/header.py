@@ -17,6 +17,8 @@ from structattn.support.validation import first_problem
 FORMAT_VERSION: Final = 1
 HEADER_NAME, VOCABULARY_NAME = "header.json", "vocabulary.txt"
 CHARACTERS_NAME, RARE_WORDS_NAME = "characters.txt", "rare_words.txt"
+STANDARD_INPUT: Final = "-"
+"""The path of a source that was standard input and cannot be read again."""
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,7 @@ from structattn.text.folders.header import (
     HEADER_NAME,
     LINES,
     LOG_PROBABILITIES,
+    STANDARD_INPUT,
     TOKENS,
     TREES,
     Counts,
@@ -53,7 +54,6 @@ from structattn.text.folders.header import (
 from structattn.text.folders.parallel import Pairs, ParallelSides, SideName, load_rare_words, load_sides
 from structattn.text.folders.sequences import Sequences, map_array, map_sequences
 from structattn.text.folders.text_tokenizer import TextTokenizer, load_text_tokenizer
-from structattn.text.folders.writing import STANDARD_INPUT
 from structattn.text.tokenization.vocabulary import Vocabulary
 
 _BEGINNING: Final = 100_000  # tokens

@@ -42,9 +42,6 @@ from structattn.text.tokenization.encoding import EncodedLines
 from structattn.text.tokenization.tokenizers import SymbolTokenizer
 from structattn.text.tokenization.vocabulary import Vocabulary
 
-STANDARD_INPUT = "-"
-"""The path in the header of a source that was standard input and cannot be read again."""
-
 _FLUSH_AT = 1 << 20  # tokens buffered before they are written
 
 Ids = Sequence[int] | NDArray[Any]
