@@ -90,7 +90,7 @@ class Finding(Settings):
     longer: bool = Field(default=False, description="the score is that of strings longer than those of training")
     requires: Requirement | None = None
     arena: str | None = Field(default=None, description="language of the arena, which judges the order over seeds")
-    here: str = Field(default="", description="why ours decide nothing")
+    here: str = Field(default="", description="why ours decide nothing, or what sets them apart from the published")
     left: str = Field(default="", description="cost of a finding that was not run")
     recipe: str | None = None
 
