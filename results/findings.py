@@ -110,6 +110,19 @@ class Table(Settings):
     unit: str = Field(default="", description="of the numbers")
     findings: tuple[Finding, ...]
 
+    @model_validator(mode="before")
+    @classmethod
+    def _share(cls, content: Any) -> Any:
+        """Take what an order does not state from `shared`, that of its claim, too."""
+        if not isinstance(content, dict) or "shared" not in content:
+            return content
+        shared, findings = content["shared"], content["findings"]
+        orders = [
+            {**shared, **each, "claim": {**shared.get("claim", {}), **each["claim"]}} if "claim" in each else each
+            for each in findings
+        ]
+        return {**{name: value for name, value in content.items() if name != "shared"}, "findings": orders}
+
 
 class Paper(Settings):
     """A paper, its tables, and the stored results that its page describes."""
