@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
-from typing import Any
 
 import matplotlib as mpl
 from findings import Number, Row, Table, score_name
@@ -93,16 +92,14 @@ class Curve:
 def curves(name: str) -> tuple[list[Curve], str, int]:
     """Return the curves of stored results, the score, and the longest training length; no curves without lengths."""
     found, score, longest = [], "", 0
-    for trial in stored(name).trials:
-        test = trial["scores"].get("test")
-        row = stored(name).row(trial["cell"])
-        if row is None or row.selected != trial["trial"] or not test or len(test["by_length"]) < 2:
-            continue
-        if "train_lengths" not in test["data"]:
+    trials = {each["trial"]: each for each in stored(name).trials}
+    for row in stored(name).rows:
+        test = trials[row.selected]["scores"].get("test") if row.selected in trials else None
+        if not test or len(test["by_length"]) < 2 or "train_lengths" not in test["data"]:
             continue
         longest = test["data"]["train_lengths"][1]
         score = "accuracy" if test["accuracy"] is not None else "cross_entropy_difference"
-        cell: dict[str, Any] = dict(trial["cell"])
+        cell = dict(row.cell)
         model = cell.pop("model")
         by_length = test["by_length"]
         lengths = [each["length"] for each in by_length]
@@ -126,6 +123,8 @@ def draw_curves(found: Sequence[Curve], score: str, longest: int) -> Figure:
         axes.set_title(panel)
     for axes in grid[len(panels) :]:
         axes.set_visible(False)
+    for axes in grid[max(0, len(panels) - columns) : len(panels)]:
+        axes.tick_params(labelbottom=True)  # also where the panel below is missing
     figure.supylabel(score if score == "accuracy" else "nats above the bound", fontsize=9, color=MUTED)
     figure.supxlabel(f"length; the line is at {longest}, the longest of training", fontsize=9, color=MUTED)
     figure.legend(handles.values(), handles.keys(), loc="outside upper left", ncols=6)
