@@ -158,6 +158,24 @@ def test_tokenizers_encode_and_decode_like_the_run(prepared_data, case):
         assert found.decode(expected) == text.decode(expected)
 
 
+@pytest.mark.parametrize("level", ["character", "byte"])
+def test_lines_of_the_data_may_begin_with_spaces(prepared_data, level):
+    text = open_prepared(prepared_data("sentences", level)).tokenizer
+    make_tokenizer(text, (BOS,), (), [text.encode(line) for line in (" ", " the cat", "  the cat ")])
+
+
+class Reversed(SymbolTokenizer):
+    def encode(self, line):
+        return super().encode(line)[::-1]
+
+
+def test_lines_are_compared_that_have_the_first_symbol_of_a_vocabulary_without_an_unknown_one():
+    """Its id is that of ``<unk>`` elsewhere."""
+    text = TextTokenizer(Reversed("word", Vocabulary.from_symbols(["a", "b"])), None)
+    with pytest.raises(UsageError, match="would not encode 'b a' like the run does"):
+        make_tokenizer(text, (BOS,), (), [text.encode("a b")])
+
+
 @pytest.mark.parametrize("case", LEVELS)
 def test_what_continues_a_text_is_decoded_with_its_leading_space(prepared_data, case):
     options = {"level": case, **LEVELS[case]}
