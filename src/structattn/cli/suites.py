@@ -1,7 +1,7 @@
 """Suites of ``structattn evaluate --suite``: score runs, store the scores, and print them as a table or as JSON."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -144,9 +144,10 @@ def blimp(runs: Sequence[str], file: Path, marks: str, json: bool) -> None:
 
 def _sentence_scorer(run: TrainedRun, marks: str) -> SentenceScorer:
     """Return a scorer of sentences as the run's data write them, in lower case if its vocabulary has no upper case."""
+    scorer = SentenceScorer(run, WrittenForm())  # which refuses other runs before their data are read
     separate = None if marks == "auto" else marks == "separate"
     form = WrittenForm.of_corpus(run.prepared.beginning(), run.prepared.vocabulary.symbols, separate)
-    return SentenceScorer(run, form)
+    return replace(scorer, form=form)
 
 
 def syntaxgym(runs: Sequence[str], file: Path, marks: str, json: bool) -> None:

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from structattn.cli.app import app
 from structattn.cli.report_page import write_report
+from structattn.cli.suites import blimp
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import DataError, UsageError
 from structattn.tasks.language_modeling.sentences import SentenceScorer, Span, WrittenForm
@@ -160,6 +161,13 @@ def test_models_without_sentence_probabilities_and_long_sentences_are_refused(tr
     scorer = SentenceScorer(run_on(tmp_path, model=MODEL | {"positions": positions}), WrittenForm())
     with pytest.raises(DataError, match=r"pairs\.jsonl:7: has 5 tokens; the model has 4 positions"):
         blimp_scores(scorer, [pair("Bo", "Bo sees a dog .", line=7)])
+
+
+def test_the_command_refuses_other_runs_before_it_reads_their_data(translation_run, tmp_path, monkeypatch):
+    monkeypatch.setattr("structattn.cli.suites.open_runs", lambda runs: [translation_run()])
+    (tmp_path / "pairs.jsonl").write_text(json.dumps(entry()) + "\n")
+    with pytest.raises(UsageError, match="task 'translation' gives sentences no probability"):
+        blimp(["run"], tmp_path / "pairs.jsonl", "auto", json=False)
 
 
 @pytest.mark.usefixtures("without_drawing")
