@@ -1,6 +1,7 @@
 """ONNX graphs: as torch modules and in onnxruntime they give the logits of the run; other layers are refused."""
 
 import json
+import logging
 
 import numpy as np
 import pytest
@@ -141,9 +142,13 @@ def past_of():
 
 @torch.no_grad()
 @pytest.mark.parametrize("layers", ["hard.gaussian", pytest.param([*MIXED, {}], marks=pytest.mark.slow, id="mixed")])
-def test_onnxruntime_gives_the_logits_of_a_language_model(trained, session, past_of, tmp_path, layers):
+def test_onnxruntime_gives_the_logits_of_a_language_model(
+    trained, session, past_of, tmp_path, caplog, monkeypatch, layers
+):
+    monkeypatch.setattr(logging.getLogger("torch.onnx"), "handlers", [caplog.handler])
     run = trained("sentences", {**SIZES, "layers": layers, "positions": "rotary"})
     export_run(run, "onnx", tmp_path / "exported")
+    assert "torchvision" not in caplog.text
     step, shapes = session("decoder_step")
     ids = texts(run)
     expected, past = run.model(ids), past_of(shapes, len(ids))

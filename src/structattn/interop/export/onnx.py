@@ -1,8 +1,10 @@
 """Write a run as an ONNX graph; refuse models that have none, with the names of the parts that prevent it."""
 
 import json
+import logging
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -163,7 +165,7 @@ def _names(prefix: str, blocks: Sequence[Any], sublayer: str = "cross") -> list[
 def _write(
     graph: nn.Module, path: Path, example: Any, axes: Any, inputs: list[str], outputs: list[str]
 ) -> dict[str, list[str]]:
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _silenced(logging.getLogger("torch.onnx")):
         warnings.simplefilter("ignore")  # of torch and onnxscript about themselves
         torch.onnx.export(
             graph.eval(),
@@ -177,3 +179,14 @@ def _write(
             verbose=False,
         )
     return {"inputs": inputs, "outputs": outputs}
+
+
+@contextmanager
+def _silenced(logger: logging.Logger) -> Iterator[None]:
+    """Leave out warnings; those of torch name torchvision, which no graph needs."""
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
