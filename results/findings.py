@@ -270,8 +270,12 @@ def _ordered(finding: Finding, claim: Claim, results: Stored) -> Row:
         judgement = judge(by_seed[0], by_seed[1], above=claim.above is not None, margin=claim.margin)
     else:
         judgement = _claimed(finding, claim, cell, results)
-    reason = _reason(judgement) if claim.statistic in ("mean", "share") else _trials(rows)
-    why = (reason, _still_improving(results, cells), "earlier settings" if results.changes else "", finding.here)
+    why = (
+        _reason(judgement),
+        _still_improving(results, cells),
+        "earlier settings" if results.changes else "",
+        finding.here,
+    )
     return Row(
         finding,
         WORDS[judgement.verdict],
@@ -344,12 +348,6 @@ def _shortfall(row: TableRow, requirement: Requirement) -> str:
     if mean >= requirement.at_least:
         return ""
     return f"{_label(row.cell)} has {mean:.3g} in {requirement.score}, {requirement.at_least:g} is needed"
-
-
-def _trials(rows: list[TableRow]) -> str:
-    """Say of how many trials each number is the best."""
-    counts = {(row.validation.count, len(row.savings.trials) if row.savings else row.validation.count) for row in rows}
-    return "; ".join(f"the best of {ended} that reached the end, of {begun}" for ended, begun in sorted(counts))
 
 
 def _still_improving(results: Stored, cells: list[dict[str, str]]) -> str:
