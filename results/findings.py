@@ -8,6 +8,7 @@ import json
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from math import inf
 from typing import Any
 
 import yaml
@@ -41,13 +42,10 @@ WORDS = {"holds": AGREES, "fails": DISAGREES, "undecided": UNDECIDED}
 class Requirement(Settings):
     """What models must have learned before their order says something."""
 
-    score: str
-    at_least: float
-    of_the_other: bool = Field(default=True, description="the model that is compared with must have learned it, too")
-
-
-# An accuracy of 0.5 is chance. The other model may fail: that one without a stack does is what some findings say.
-ABOVE_CHANCE = Requirement(score="test.accuracy_within", at_least=0.6, of_the_other=False)
+    score: str = Field(description="mean over the trials: `validation` or SPLIT.NAME")
+    at_least: float = Field(default=-inf, allow_inf_nan=True)
+    at_most: float = Field(default=inf, allow_inf_nan=True)
+    of: tuple[int, ...] = Field(default=(0, 1), description="which of the two models must have learned it")
 
 
 Keys = tuple[str | int, ...]
@@ -174,10 +172,12 @@ def in_arena(finding: Finding) -> Row | None:
     place = "beyond" if finding.longer else "within"
     cell = {**finding.claim.cell, "language": finding.arena}
     claim = {"cell": cell, "score": f"test.members_difference_{place}", "statistic": "mean"}
+    # An accuracy of 0.5 is chance. The worse model may fail: that one without a stack does is what some findings say.
+    better = 0 if finding.claim.below else 1
     again = {
         "results": ARENA_RESULTS,
         "claim": finding.claim.model_copy(update=claim),
-        "requires": ABOVE_CHANCE,
+        "requires": Requirement(score="test.accuracy_within", at_least=0.6, of=(better,)),
         "here": f"lengths to {200 if finding.longer else 40}",
     }
     row = judged(finding.model_copy(update=again))
@@ -261,10 +261,13 @@ def _ordered(finding: Finding, claim: Claim, results: Stored) -> Row:
     names = [f", {score.name}" if finding.against else "" for score in scores]
     labels = tuple(f"{_label(row.cell)}{name}" for row, name in zip(rows, names, strict=True))
     needed = finding.requires
-    short = [_shortfall(row, needed) for row in (rows if needed.of_the_other else rows[:1])] if needed else []
-    if any(short):
-        return Row(finding, NOT_HERE, "; ".join(filter(None, short)), numbers, labels=labels)
+    short = [_shortfall(rows[each], needed) for each in needed.of] if needed else []
     beyond = [longer(results, each) for each in cells]
+    if finding.longer and all(beyond):
+        numbers = ()
+    means = tuple(Number(sample_statistics([*each.values()]).mean) for each in beyond if all(beyond))
+    if any(short):
+        return Row(finding, NOT_HERE, "; ".join(filter(None, short)), numbers, "", means, labels)
     if finding.against or (finding.longer and all(beyond)):
         by_seed = beyond if finding.longer else [*map(scores_by_seed, scores, rows)]
         judgement = judge(by_seed[0], by_seed[1], above=claim.above is not None, margin=claim.margin)
@@ -280,9 +283,9 @@ def _ordered(finding: Finding, claim: Claim, results: Stored) -> Row:
         finding,
         WORDS[judgement.verdict],
         "; ".join(filter(None, why)),
-        () if finding.longer and all(beyond) else numbers,
+        numbers,
         _difference(judgement, finding.unit),
-        tuple(Number(sample_statistics([*each.values()]).mean) for each in beyond if all(beyond)),
+        means,
         labels,
     )
 
@@ -344,10 +347,11 @@ def _difference(judgement: Judgement, unit: float) -> str:
 
 def _shortfall(row: TableRow, requirement: Requirement) -> str:
     split, _, name = requirement.score.partition(".")
-    mean = row.over_trials[split][name].mean
-    if mean >= requirement.at_least:
+    mean = row.over_trials[split][name].mean if name else row.validation.mean
+    if requirement.at_least <= mean <= requirement.at_most:
         return ""
-    return f"{_label(row.cell)} has {mean:.3g} in {requirement.score}, {requirement.at_least:g} is needed"
+    needed = f"{requirement.at_least:g}" if mean < requirement.at_least else f"at most {requirement.at_most:g}"
+    return f"{_label(row.cell)} has {mean:.3g} in {requirement.score}, {needed} is needed"
 
 
 def _still_improving(results: Stored, cells: list[dict[str, str]]) -> str:

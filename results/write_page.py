@@ -47,7 +47,7 @@ are computed by `python results/write_page.py`. [Finding the stack](results/find
 - *agrees*, *disagrees*: the 95 % interval of the difference over seeds (Student's t, in pairs where seeds are shared)
   excludes 0 on the published side, or on the other; of a published number: our interval holds it, or does not.
 - *undecided*: the interval holds 0, there is one seed, one seed makes the verdict, or two settings contradict each
-  other.
+  other. *Does not beat* agrees if the first is worse; a tie is undecided.
 - *not decidable at this size*: the configuration is another one, or a model has not learned its task.
 - *ours*: means over seeds ± half the interval; *longer*: beyond the lengths of training.
   *Still improving*: the best update of all trials is the last. *Earlier settings*: the recipe has changed.

@@ -111,6 +111,22 @@ def test_a_model_that_has_not_learned_its_task_decides_nothing(verdicts):
     assert "LSTM has 3.33e-05 in test.full_match" in row.why
 
 
+def test_the_better_model_must_have_learned_recognition_for_the_arena_to_judge(verdicts):
+    """An LSTM at chance does not beat a transformer above it; one at chance that beats it says nothing."""
+    (row,) = (row for row in verdicts if row.finding.finding == "LSTM does not beat Tf on Dyck")
+    assert "agrees in [the arena]" in write_page.decided(row).why
+    turned = row.finding.claim.model_copy(update={"above": None, "below": row.finding.claim.above})
+    judged = findings.in_arena(row.finding.model_copy(update={"claim": turned}))
+    assert judged.verdict == findings.NOT_HERE
+    assert "0.6 is needed" in judged.why
+
+
+def test_what_has_not_been_learned_says_nothing_of_longer_strings(verdicts):
+    (row,) = (row for row in verdicts if row.finding.finding == "LSTM+Nd beats Tf+Nd on longer strings of w#w^R")
+    assert (row.verdict, row.ours, len(row.beyond)) == (findings.NOT_HERE, (), 2)
+    assert row.why.endswith("at most 0.03 is needed")
+
+
 def test_the_best_of_several_trials_is_one_number():
     claim = {"statistic": "selected", "cell": {"language": "w#w^R", "model": "Tf+Sup"}, "below": {"model": "Tf"}}
     given = {"finding": "x", "results": "context_free/halved", "claim": claim}
@@ -146,7 +162,6 @@ def test_the_arena_judges_findings_that_it_alone_decides(verdicts):
         alone = arena in opposite and own not in opposite
         assert shown == (arena if alone else findings.UNDECIDED if opposite.get(own) == arena else own)
     assert len({arena for *_, arena in orders}) > 1
-    assert "0.6 is needed" in findings.in_arena(rows["LSTM does not beat Tf on Dyck"].finding).why
     row = rows["Tf+Sup beats Tf on Dyck"]
     arena = findings.in_arena(row.finding)
     assert arena.ours[0].interval is not None
