@@ -1,5 +1,7 @@
 """Explanations of pairs: the right symbols on both axes, the same alone and in a batch."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -162,3 +164,18 @@ def test_default_examples_are_not_too_long(tmp_path):
     run = TrainedRun(tmp_path, settings, prepared, build_model_for(settings.model, prepared).eval(), 0)
     assert default_examples(run, "valid", 9) == [2, 1]
     assert analyze_run(run, "valid", default_examples(run, "valid", 9))
+
+
+def test_a_translation_cut_at_the_last_position_is_explained(translation_run):
+    run = translation_run(positions={"kind": "learned", "max_positions": 14})
+    with torch.no_grad():
+        for weights in run.model.parameters():
+            weights.mul_(3)  # draws that do not end
+    text = run.prepared.sides.source.decode(run.prepared.pairs("test")[0][0])
+    evaluation = run.settings.evaluation.changed({"search": "you-2020"})
+    searching = replace(run, settings=run.settings.model_copy(update={"evaluation": evaluation}))
+    batch, search = searched_text.searched_pair(searching, text, 1)
+    assert not search.finished[search.best]
+    assert search.steps[search.best] == 14
+    for records in (run.explain([text])[0], layer_records(PairExplainer(run), batch)):
+        assert len(records[-1].tokens) == 14

@@ -73,6 +73,8 @@ def decoded_pair_batch(
 ) -> PairBatch:
     """Return a source with the ids of a translation that was decoded, without <eos>, as a batch of size 1.
 
+    The last id of a translation that was cut at the model's last position is left out: <eos> follows in the batch.
+
     Args:
         encoder: of the model.
         pair: the source, with any target.
@@ -81,6 +83,8 @@ def decoded_pair_batch(
             missing.
     """
     symbols, rest = encoder.sides.target.vocabulary.symbols, iter(replacements)
+    if len(translation) == encoder.max_target_length:
+        translation = translation[:-1]
     words = tuple(next(rest, symbols[UNK]) if token == UNK else symbols[token] for token in translation)
     return encoder.batch(
         [EncodedPair(pair.source, translation, None if pair.words is None else (pair.words[0], words))]
