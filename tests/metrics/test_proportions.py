@@ -7,7 +7,7 @@ import pytest
 from structattn.metrics.statistics import wilson_interval
 
 
-@pytest.mark.parametrize(("successes", "trials"), [(0, 1), (1, 1), (0, 40), (13, 40), (40, 40), (999, 2000)])
+@pytest.mark.parametrize(("successes", "trials"), [(0, 1), (1, 1), (0, 40), (13, 40), (10, 10), (40, 40), (999, 2000)])
 def test_the_ends_satisfy_the_definition(successes, trials):
     found = wilson_interval([True] * successes + [False] * (trials - successes))
     assert (found.trials, found.successes, found.value) == (trials, successes, successes / trials)

@@ -84,6 +84,7 @@ def test_shares():
     nine = {seed: float(seed > 0) for seed in range(10)}
     assert judge(nine, 0.9, above=True, difference=share_difference).verdict == "undecided"
     assert judge({0: 1.0, 1: 1.0, 2: 1.0}, 0.0, above=True, difference=share_difference).verdict == "holds"
+    assert judge(dict.fromkeys(range(28), 1.0), 1.0, above=False, difference=share_difference).verdict == "undecided"
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,8 @@ def wilson_interval(outcomes: Sequence[bool]) -> Proportion:
     value, square = successes / trials, _NORMAL_QUANTILE**2 / trials
     centre = (value + square / 2) / (1 + square)
     half = math.sqrt(square * value * (1 - value) + square**2 / 4) / (1 + square)
-    return Proportion(trials, successes, value, max(0.0, centre - half), min(1.0, centre + half))
+    upper = 1.0 if successes == trials else centre + half  # of rounded numbers the sum may be below 1
+    return Proportion(trials, successes, value, max(0.0, centre - half), upper)
 
 
 def lower_bound(
