@@ -95,7 +95,6 @@ def _compare_language_models(
     base: Path, others: Sequence[Path], split: str, samples: int, data: Path | None, json: bool
 ) -> None:
     from structattn.loading.compare import compare_likelihoods
-    from structattn.report.tables import few_examples
 
     differences = compare_likelihoods(base, others, split, samples, data)
     if json:
@@ -103,7 +102,13 @@ def _compare_language_models(
         print_json([{"base": base, "other": other, "split": split, "likelihood": each} for other, each in pairs])
     else:
         _print_likelihoods(base, others, differences)
-    caution = few_examples(differences[0].examples)
+    _warn_of_few(differences[0].examples)
+
+
+def _warn_of_few(examples: int) -> None:
+    from structattn.report.tables import few_examples
+
+    caution = few_examples(examples)
     if caution:
         print_line(f"warning: {caution}", error=True)
 
@@ -111,19 +116,26 @@ def _compare_language_models(
 def _compare_translations(
     base: Path, others: Sequence[Path], split: str, samples: int, data: Path | None, json: bool
 ) -> None:
-    from structattn.tasks.translation.compare import compare_runs, compare_runs_by_bin, write_comparison
+    from structattn.tasks.translation.compare import (
+        REFERENCE_LENGTH,
+        compare_runs,
+        compare_runs_by_bin,
+        write_comparison,
+    )
 
-    comparisons = []
+    comparisons, examples = [], 0
     for other in others:
         whole = compare_runs(base, other, split, samples, data)
         bins = compare_runs_by_bin(base, other, split, samples, data)
         write_comparison(base, other, split, whole, bins)
+        examples = sum(each.sentences for each in bins if each.attribute == REFERENCE_LENGTH)
         comparisons.append({"base": base, "other": other, "split": split, "metrics": whole, "bins": bins})
         if not json:
             _print_whole(base, other, whole)
             _print_bins(base, other, bins)
     if json:
         print_json(comparisons)
+    _warn_of_few(examples)
 
 
 def _print_likelihoods(base: Path, others: Sequence[Path], differences: "Sequence[CrossEntropyDifference]") -> None:

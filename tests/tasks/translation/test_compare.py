@@ -91,6 +91,13 @@ def test_runs_are_compared_with_a_base_and_results_are_written(workspace):
         assert sign * everything["difference"] > 0
 
 
+def test_a_bootstrap_of_few_lines_is_warned_of(workspace):
+    words = ["compare", str(workspace / "base"), str(workspace / "better"), "--samples", "40", "--json"]
+    shown = CliRunner().invoke(app, words)
+    assert len(json.loads(shown.stdout)) == 1
+    assert "warning: the split has 10 examples to resample" in shown.stderr
+
+
 def test_without_attention_analysis_runs_are_compared_by_length_only(workspace):
     bins = compare_runs_by_bin(workspace / "base", workspace / "better", "test", samples=2)
     assert {each.attribute for each in bins} == {"reference length"}
