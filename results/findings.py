@@ -172,7 +172,8 @@ def in_arena(finding: Finding) -> Row | None:
     place = "beyond" if finding.longer else "within"
     cell = {**finding.claim.cell, "language": finding.arena}
     claim = {"cell": cell, "score": f"test.members_difference_{place}", "statistic": "mean"}
-    # An accuracy of 0.5 is chance. The worse model may fail: that one without a stack does is what some findings say.
+    # An accuracy of 0.5 is chance. The worse model, of the higher cross-entropy, may fail: that one without a stack does
+    # is what some findings say.
     better = 0 if finding.claim.below else 1
     again = {
         "results": ARENA_RESULTS,
@@ -263,12 +264,12 @@ def _ordered(finding: Finding, claim: Claim, results: Stored) -> Row:
     needed = finding.requires
     short = [_shortfall(rows[each], needed) for each in needed.of] if needed else []
     beyond = [longer(results, each) for each in cells]
-    if finding.longer and all(beyond):
-        numbers = ()
-    means = tuple(Number(sample_statistics([*each.values()]).mean) for each in beyond if all(beyond))
+    means = tuple(Number(sample_statistics([*each.values()]).mean) for each in beyond) if all(beyond) else ()
+    if finding.longer and means:
+        numbers = ()  # of all lengths
     if any(short):
         return Row(finding, NOT_HERE, "; ".join(filter(None, short)), numbers, "", means, labels)
-    if finding.against or (finding.longer and all(beyond)):
+    if finding.against or (finding.longer and means):
         by_seed = beyond if finding.longer else [*map(scores_by_seed, scores, rows)]
         judgement = judge(by_seed[0], by_seed[1], above=claim.above is not None, margin=claim.margin)
     else:

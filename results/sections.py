@@ -42,7 +42,7 @@ def scores(results: Stored) -> str:
         "best validation",
         *(() if halved else ("mean validation", "±95 %")),
         *(name.replace(".", ", ") for name in names),
-        *(["mean of test, longer than in training, length known"] if all(beyond) else []),
+        *(["test, longer than in training, length known: mean over trials"] if all(beyond) else []),
     ]
     return table(
         head,
