@@ -172,8 +172,8 @@ def in_arena(finding: Finding) -> Row | None:
     place = "beyond" if finding.longer else "within"
     cell = {**finding.claim.cell, "language": finding.arena}
     claim = {"cell": cell, "score": f"test.members_difference_{place}", "statistic": "mean"}
-    # An accuracy of 0.5 is chance. The worse model, of the higher cross-entropy, may fail: that one without a stack does
-    # is what some findings say.
+    # An accuracy of 0.5 is chance. The worse model, of the higher cross-entropy, may fail:
+    # that one without a stack does is what some findings say.
     better = 0 if finding.claim.below else 1
     again = {
         "results": ARENA_RESULTS,
