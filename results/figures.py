@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
+from statistics import mean
 
 import matplotlib as mpl
 from findings import Number, Row, Table, score_name
@@ -25,6 +26,12 @@ MODELS = {"Tf": 0, "Tf+Sup": 1, "Tf+Nd": 2, "LSTM": 3, "LSTM+Sup": 4, "LSTM+Nd":
     "stack-RNN": 4,
 }
 """The style of a model, the same in all figures."""
+SCORES = {
+    "accuracy_greedy": "accuracy of greedy predictions",
+    "accuracy": "accuracy",
+    "cross_entropy_difference": "nats per symbol above the bound",
+}
+"""Scores by length; of those that a task has, the first is drawn."""
 
 
 @dataclass(frozen=True)
@@ -81,34 +88,34 @@ def draw_pairs(found: Sequence[Pair], about: str) -> Figure:
 
 @dataclass(frozen=True)
 class Curve:
-    """A score by length, of the trial of a cell that was selected by validation."""
+    """Scores of a cell by length, one row a trial."""
 
     panel: str
     model: str
     lengths: list[int]
-    scores: list[float]
+    scores: list[list[float]]
 
 
 def curves(name: str) -> tuple[list[Curve], str, int]:
     """Return the curves of stored results, the score, and the longest training length; no curves without lengths."""
     found, score, longest = [], "", 0
-    trials = {each["trial"]: each for each in stored(name).trials}
     for row in stored(name).rows:
-        test = trials[row.selected]["scores"].get("test") if row.selected in trials else None
-        if not test or len(test["by_length"]) < 2 or "train_lengths" not in test["data"]:
+        tests = [trial["scores"].get("test") for trial in stored(name).trials_of(row.cell)]
+        scored = [test for test in tests if test and len(test["by_length"]) > 1 and "train_lengths" in test["data"]]
+        if not scored:
             continue
-        longest = test["data"]["train_lengths"][1]
-        score = "accuracy" if test["accuracy"] is not None else "cross_entropy_difference"
+        longest = scored[0]["data"]["train_lengths"][1]
+        score = next(name for name in SCORES if scored[0][name] is not None)
         cell = dict(row.cell)
         model = cell.pop("model")
-        by_length = test["by_length"]
-        lengths = [each["length"] for each in by_length]
-        found.append(Curve(", ".join(cell.values()), model, lengths, [each[score] for each in by_length]))
+        lengths = [each["length"] for each in scored[0]["by_length"]]
+        scores = [[each[score] for each in test["by_length"]] for test in scored]
+        found.append(Curve(", ".join(cell.values()), model, lengths, scores))
     return found, score, longest
 
 
 def draw_curves(found: Sequence[Curve], score: str, longest: int) -> Figure:
-    """Draw a panel for each language or task, with a line at the longest training length."""
+    """Draw a panel for each language or task: means, the range of the trials, and the longest training length."""
     panels = list(dict.fromkeys(curve.panel for curve in found))
     columns = 3 if max(map(len, panels)) < 20 else 2
     rows = -(-len(panels) // columns)
@@ -117,15 +124,21 @@ def draw_curves(found: Sequence[Curve], score: str, longest: int) -> Figure:
     handles: dict[str, Line2D] = {}
     for axes, panel in zip(grid, panels, strict=False):
         for curve in (each for each in found if each.panel == panel):
-            style = line_style(MODELS[curve.model])
-            (handles[curve.model],) = axes.plot(curve.lengths, curve.scores, color=style.color, linestyle=style.dash)
+            style, by_length = line_style(MODELS[curve.model]), list(zip(*curve.scores, strict=True))
+            (handles[curve.model],) = axes.plot(
+                curve.lengths, [mean(each) for each in by_length], color=style.color, linestyle=style.dash
+            )
+            ends = [min(each) for each in by_length], [max(each) for each in by_length]
+            axes.fill_between(curve.lengths, *ends, color=style.color, alpha=0.12, linewidth=0)
         axes.axvline(longest, color=INK, linewidth=0.8, linestyle=(0, (2, 2)))
         axes.set_title(panel)
     for axes in grid[len(panels) :]:
         axes.set_visible(False)
     for axes in grid[max(0, len(panels) - columns) : len(panels)]:
         axes.tick_params(labelbottom=True)  # also where the panel below is missing
-    figure.supylabel(score if score == "accuracy" else "nats above the bound", fontsize=9, color=MUTED)
+    figure.supylabel(
+        "nats above the bound" if score == "cross_entropy_difference" else "accuracy", fontsize=9, color=MUTED
+    )
     figure.supxlabel(f"length; the line is at {longest}, the longest of training", fontsize=9, color=MUTED)
     figure.legend(handles.values(), handles.keys(), loc="outside upper left", ncols=6)
     return figure
@@ -161,8 +174,7 @@ def write_figures(table: Table, rows: Sequence[Row], folder: Path, stem: str) ->
         for name in names:
             lines, score, longest = curves(name)
             if lines:
-                what = score if score == "accuracy" else "nats per symbol above the bound"
-                caption = f"{title} by length: {what}, the selected trials of {name}."
+                caption = f"{title} by length: {SCORES[score]}, means over the trials of {name}, shaded their range."
                 drawn.append((f"{stem}-{Path(name).name}-by-length.svg", caption, draw_curves(lines, score, longest)))
         for file, _, figure in drawn:
             save(figure, folder / file)
