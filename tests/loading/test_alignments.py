@@ -6,6 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from structattn.cli.app import app
+from structattn.tasks.translation import predict
 
 
 def test_a_line_for_each_translation(run_dir, tmp_path):
@@ -23,6 +24,21 @@ def test_a_line_for_each_translation(run_dir, tmp_path):
     assert {each["alignment"] for line in without.stdout.splitlines() for each in json.loads(line)["translations"]} == {
         None
     }
+
+
+@pytest.mark.parametrize("text", ["eins zwei\ndrei\n", "drei\n"])
+def test_a_line_that_got_no_translation_has_an_empty_line(run_dir, tmp_path, monkeypatch, text):
+    """As its translation is an empty line: a tool pairs both files line by line."""
+    found = predict.beam_search
+    monkeypatch.setattr(predict, "beam_search", lambda *a, **k: [*found(*a, **k)[:-1], []])
+    arguments = ["translate", str(run_dir("translation")), "--alignments", str(tmp_path / "links")]
+    shown = CliRunner().invoke(app, arguments, input=text)
+    assert shown.exit_code == 0, shown.output
+    lines, links = shown.stdout.split("\n"), (tmp_path / "links").read_text().split("\n")
+    assert [bool(line) for line in lines] == [bool(line) for line in links]
+    assert lines.count("") == 2
+    listed = CliRunner().invoke(app, [*arguments, "--n-best", "2"], input=text)
+    assert len((tmp_path / "links").read_text().splitlines()) == len(listed.stdout.splitlines())
 
 
 @pytest.mark.parametrize("name", ["missing/links", "."])

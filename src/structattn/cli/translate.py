@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Mapping
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -99,6 +99,10 @@ def translate(
             return (translations[0].text if translations else "") + "\n"
         return "".join(f"{number}\t{each.score:.6f}\t{each.text}\n" for each in translations)
 
+    def links(translations: list[Translation]) -> list[str]:
+        found = [pharaoh(each.alignment or ()) for each in translations]
+        return found if found or n_best > 1 else [""]  # as the line of standard output is empty
+
     lines, done, aligned = standard_input_lines(), 0, list[str]()
     beginnings = None if prefixes is None else (line.text for line in read_lines(prefixes, Notices()))
     paths = (STANDARD_INPUT, prefixes or STANDARD_INPUT)
@@ -106,9 +110,8 @@ def translate(
         while chunk := list(islice(lines, LINES_AT_ONCE)):
             begun = None if beginnings is None else list(islice(beginnings, len(chunk)))
             translations = translator(chunk, n_best, advance, done + 1, begun, paths)
-            aligned += [
-                pharaoh(each.alignment) for found in translations for each in found if each.alignment is not None
-            ]
+            if alignments is not None:
+                aligned += chain.from_iterable(map(links, translations))
             print_results(
                 enumerate(translations, start=done + 1), json, as_text, lambda each: {"translations": each[1]}
             )

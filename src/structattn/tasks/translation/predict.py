@@ -263,7 +263,7 @@ class Translator:
     ) -> list[Alignment | None]:
         """Return the alignments of all hypotheses, one line after another; None where they were not asked for."""
         of_line = [(index, hypothesis) for index, pairs in enumerate(completed) for hypothesis, _ in pairs]
-        if not self.aligns:
+        if not self.aligns or not of_line:
             return [None] * len(of_line)
         sentences, hypotheses = [index for index, _ in of_line], [hypothesis for _, hypothesis in of_line]
         attended = attended_positions(self.models, sources, sentences, hypotheses)
