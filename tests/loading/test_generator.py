@@ -112,9 +112,8 @@ def test_the_command_writes_the_results_of_python(run, prompts):
 
 def test_runs_that_generate_no_text_are_refused_by_their_kind(run_dir, other_kind):
     run = load(run_dir(other_kind))
-    message = (
-        f"a model of kind '{run.settings.model.kind}' and task '{run.settings.task}' cannot continue or score texts"
-    )
+    kind = f"a model of kind '{run.settings.model.kind}' and task '{run.settings.task}'"
+    message = f"{kind} cannot generate texts; expected a causal language model of text or of a formal language"
     with pytest.raises(UsageError, match=message):
         run.generate()
     result = command("generate", run.run_dir, "--prompt", "a")

@@ -152,7 +152,7 @@ class TextGenerator:
     @cached_property
     def encoder(self) -> TextEncoder:
         """The encoder of prompts."""
-        return TextEncoder(self.run)
+        return TextEncoder(self.run, "generate texts")
 
     @torch.no_grad()
     def __call__(

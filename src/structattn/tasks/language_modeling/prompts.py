@@ -24,16 +24,18 @@ class TextEncoder:
 
     Args:
         run: of a task that predicts each token from those before it, other than a transduction.
+        action: what the texts are for, in the message about another task.
 
     Raises:
         UsageError: the run is of another task.
     """
 
     run: LoadedRun
+    action: str = "score texts"
 
     def __post_init__(self) -> None:
         if self.run.settings.task not in _TASKS:
-            raise cannot(self.run, "continue or score texts", "a language model of text or of a formal language")
+            raise cannot(self.run, self.action, "a causal language model of text or of a formal language")
 
     @property
     def model(self) -> CausalModel:
