@@ -48,3 +48,12 @@ def test_a_file_that_cannot_be_written_is_refused_before_translating(run_dir, tm
     assert result.exit_code == 2
     assert "expected a file in an existing folder" in result.stderr
     assert result.stdout == ""
+
+
+def test_a_folder_without_permission_is_refused_before_translating(run_dir, tmp_path, monkeypatch):
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    arguments = ["translate", str(run_dir("translation")), "--alignments", str(tmp_path / "links")]
+    result = CliRunner().invoke(app, arguments, input="eins zwei\n")
+    assert result.exit_code == 1
+    assert f"{tmp_path}: Permission denied" in result.stderr
+    assert result.stdout == ""

@@ -109,7 +109,7 @@ def _evaluate_splits(runs: Sequence[str], split: list[str] | None, explain: int,
     from structattn.tasks.scores import scores_to_json
 
     results = []
-    for run in open_runs(runs):
+    for run in open_runs(runs, writes="scores"):
         splits = split or [name for name in run.prepared.splits if name != "train"]
         results += [(run.run_dir, evaluate_run(run, name)) for name in splits]
         if run.prepared.kind == "parallel":

@@ -54,7 +54,7 @@ def extract(
 
     require_folder(output)
     settings = ExtractionSettings(layer, strings, tau, max_length=max_length, seed=seed)
-    opened = open_one_run(run)
+    opened = open_one_run(run, writes="analyses")
     extraction = extracted(opened, settings)
     *_, page = write_extraction(opened, extraction, output)
     if json:

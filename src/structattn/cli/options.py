@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from structattn.support.errors import UsageError
+from structattn.support.files import check_writable_folder
 from structattn.support.plugins import load_plugin
 
 if TYPE_CHECKING:
@@ -135,8 +136,13 @@ def overrides_of(words: Sequence[str]) -> tuple[Path | None, dict[str, Any]]:
     return None if data is None else Path(str(data)), tree.get("evaluation", {})
 
 
-def open_runs(words: Sequence[str], device: "torch.device | None" = None) -> "Iterator[TrainedRun]":
-    """Open the runs among arguments one after another, with the settings that the arguments replace."""
+def open_runs(
+    words: Sequence[str], device: "torch.device | None" = None, writes: str | None = None
+) -> "Iterator[TrainedRun]":
+    """Open the runs among arguments one after another, with the settings that the arguments replace.
+
+    ``writes``: the folder in each run folder for the results, which must be writable before the first run is opened.
+    """
     from dataclasses import replace
 
     from structattn.loading.runs import open_run
@@ -145,6 +151,8 @@ def open_runs(words: Sequence[str], device: "torch.device | None" = None) -> "It
     paths, (data, changes) = run_paths(words), overrides_of(words)
     for path in paths:
         existing_run(path)
+        if writes is not None:
+            check_writable_folder(path / writes)
     checkpoint = str(changes["checkpoint"]) if "checkpoint" in changes else None
     for path in paths:
         run = open_run(path, checkpoint, data=data, device=device)
@@ -152,15 +160,15 @@ def open_runs(words: Sequence[str], device: "torch.device | None" = None) -> "It
         yield replace(run, settings=run.settings.model_copy(update={"evaluation": evaluation}))
 
 
-def open_one_run(words: Sequence[str], device: "torch.device | None" = None) -> "TrainedRun":
-    """Open the only run among arguments.
+def open_one_run(words: Sequence[str], device: "torch.device | None" = None, writes: str | None = None) -> "TrainedRun":
+    """Open the only run among arguments; see ``open_runs``.
 
     Raises:
         UsageError: there is none, or several.
     """
     if len(paths := run_paths(words)) > 1:
         raise UsageError(f"{len(paths)} run folders; expected one")
-    return next(open_runs(words, device))
+    return next(open_runs(words, device, writes))
 
 
 def standard_input_lines() -> Iterator[str]:

@@ -48,7 +48,7 @@ def _score_runs(
     rest: Callable[[Scores], Mapping[str, object]] = lambda scores: {},
 ) -> None:
     """Score runs, and print a table, or JSON with the rest of the scores of each run beside them."""
-    results = [(run.run_dir, score(run)) for run in open_runs(runs)]
+    results = [(run.run_dir, score(run)) for run in open_runs(runs, writes="analyses")]
     if json:
         print_json([{"run": folder, "scores": scores, **rest(scores)} for folder, scores in results])
     else:
@@ -83,7 +83,7 @@ def chunking(runs: Sequence[str], folder: Path, json: bool) -> None:
     """Probe the hidden states of each stream for chunks."""
     corpus = read_chunked_corpus(folder, Notices())
     results = []
-    for run in open_runs(runs):
+    for run in open_runs(runs, writes="analyses"):
         streams = probe_chunking(run, corpus)
         write_chunking(run, corpus, streams)
         results.append((run.run_dir, streams))

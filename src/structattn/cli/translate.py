@@ -72,7 +72,7 @@ def translate(
 
     from structattn.decoding.sampling import seeded_sampling
     from structattn.support.errors import DataError, UsageError
-    from structattn.support.files import write_atomically
+    from structattn.support.files import check_writable_file, write_atomically
     from structattn.support.progress import progress
     from structattn.tasks.translation.attended import pharaoh
     from structattn.tasks.translation.predict import Translation
@@ -81,6 +81,8 @@ def translate(
 
     if alignments is not None and (alignments.is_dir() or not alignments.parent.is_dir()):
         raise UsageError(f"--alignments {alignments}: expected a file in an existing folder")
+    if alignments is not None:
+        check_writable_file(alignments)
     opened, changes = list(open_runs(runs)), overrides_of(runs)[1]
     how = opened[0].settings.evaluation
     if "beam_size" not in changes:

@@ -241,6 +241,8 @@ def test_an_existing_folder_is_kept(trained, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="expected a new or empty folder"):
         export_run(trained("sentences", TIED), "huggingface", tmp_path)
+    with pytest.raises(NotADirectoryError, match="file"):
+        export_run(trained("sentences", TIED), "huggingface", tmp_path / "file/new")
 
 
 @pytest.fixture

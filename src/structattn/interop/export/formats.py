@@ -17,7 +17,13 @@ from structattn.runs.checkpoint import tensors_to_bytes
 from structattn.runs.selection import weights_of
 from structattn.support import __version__
 from structattn.support.errors import UsageError
-from structattn.support.files import create_folder, is_empty_folder, write_folder_atomically, write_unflushed
+from structattn.support.files import (
+    check_writable_folder,
+    create_folder,
+    is_empty_folder,
+    write_folder_atomically,
+    write_unflushed,
+)
 from structattn.tasks.model import resolved_model_settings
 from structattn.text.folders.parallel import save_sides
 
@@ -151,6 +157,7 @@ def export_run(run: TrainedRun, form: str, folder: Path, license_name: str = "un
         raise UsageError(f"format {form!r} is not one of {', '.join(FORMATS)}")
     if folder.exists() and not (folder.is_dir() and is_empty_folder(folder)):
         raise UsageError(f"{folder}: exists; expected a new or empty folder")
+    check_writable_folder(folder)
     create_folder(folder.absolute().parent)
     with write_folder_atomically(folder) as temporary:
         usage = FORMATS[form](run, temporary)
