@@ -9,8 +9,9 @@ import pytest
 from structattn.cli.sweep_view import print_rows
 from structattn.metrics.statistics import SampleStatistics, central_probability, critical_value, sample_statistics
 from structattn.metrics.translation import METRICS
-from structattn.settings.published import SCORES
+from structattn.settings.published import SCORES, Claim
 from structattn.support.json_files import write_json
+from structattn.sweeps.comparison import check_claims
 from structattn.sweeps.outcome import analysis_scores
 from structattn.sweeps.plan import Plan
 from structattn.sweeps.sweep import read_results
@@ -56,6 +57,38 @@ def test_rows_select_the_lowest_score_and_give_statistics(tree, tmp_path, write_
     assert row.over_trials == {"test": {"cross_entropy": sample_statistics([2.0])}}
     assert sample_statistics([2.0]) == SampleStatistics(1, 2.0, None, None, 2.0, 2.0, (2.0,))
     assert row.sampled == trials[0].sampled
+
+
+def test_a_score_that_one_trial_lacks_is_kept_of_the_others(tree, tmp_path, write_log):
+    tree["restarts"] = 3
+    trials = [each for each in make_trials(sweep_of(tree), tmp_path) if each.cell["language"] == "Dyck"]
+    for trial in trials:
+        model, scores = trial.cell["model"], {"exact": 0.0}
+        if (model, trial.restart) != ("Tf", 1):
+            scores["extracted_model"] = 0.1 * trial.restart + 0.3 * (model == "Tf+Sup")
+        write_log(tmp_path / trial.name, [1.0])
+        (tmp_path / trial.name / "analyses").mkdir()
+        write_json(tmp_path / trial.name / "analyses/extraction.json", "analysis", {"scores": scores})
+    first, second = table_rows([result_of(Job(trial, tmp_path / trial.name)) for trial in trials])
+    assert first.over_trials["extraction"]["exact"].count == 3
+    assert first.over_trials["extraction"]["extracted_model"] == sample_statistics([0.0, 0.2])
+    seeds = tuple(trial.settings.seed for trial in trials if trial.cell["model"] == "Tf")
+    assert first.seeds["extraction"] == seeds
+    assert first.seeds["extraction.extracted_model"] == (seeds[0], seeds[2])
+    assert set(second.seeds) == {"validation", "extraction"}
+    rows = [replace(row, trials=3) for row in (first, second)]
+    claim = {"description": "c", "cell": first.cell, "score": "extraction.extracted_model"}
+    less, share = check_claims(
+        [
+            Claim.model_validate({**claim, "below": {"model": "Tf+Sup"}}),
+            Claim.model_validate({**claim, "statistic": "share", "within": 0.25, "at_least": 0.5}),
+        ],
+        [first.cell],
+        rows,
+    )
+    assert less.judgement.remark == "1 of 3 trials has no score"
+    assert less.judgement.difference.value == pytest.approx(-0.3)  # of the pairs, 0.0 to 0.3 and 0.2 to 0.5
+    assert share.ours == pytest.approx(2 / 3)
 
 
 def test_rows_are_in_the_order_of_the_grid(tree, tmp_path, write_log):

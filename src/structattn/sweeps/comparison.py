@@ -171,7 +171,8 @@ def scores_by_seed(score: ScoreName, row: TableRow, pending: float = 0.0) -> dic
     if spread is None:
         return {}
     unknown = [(*row.cell.values(), place) for place in range(spread.count)]
-    by_seed = dict[Hashable, float](zip(row.seeds.get(score.split) or unknown, spread.numbers, strict=True))
+    seeds = row.seeds.get(score.score) or row.seeds.get(score.split) or unknown
+    by_seed = dict[Hashable, float](zip(seeds, spread.numbers, strict=True))
     if score.within is None:
         return by_seed
     found: dict[Hashable, float] = {seed: float(number <= score.within) for seed, number in by_seed.items()}

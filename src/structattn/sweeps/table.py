@@ -119,11 +119,11 @@ class TableRow:
         validation: statistics of the validation score over the trials that have ended.
         sampled: the random hyperparameters of the selected trial.
         splits: split -> score name -> the score of the selected trial.
-        over_trials: split -> score name -> statistics over the trials that were evaluated on the split.
+        over_trials: split -> score name -> statistics over the trials that have the score.
         savings: what successive halving gave to each trial, and what it saved; None without halving.
         trials: the number of trials, those included that failed or have not ended; 0: as many as have ended.
-        seeds: split, or ``validation`` -> the seeds behind the numbers of its statistics, in their order; a split that
-            is missing: not known.
+        seeds: split, or ``validation`` -> the seeds behind the numbers of its statistics, in their order; of a score
+            that not all trials with the split have, ``SPLIT.NAME`` -> its own. A split that is missing: not known.
         pending: the number of trials that are still to be trained or evaluated, without those that have failed.
         score: what the validation score is, with its unit.
     """
@@ -208,8 +208,9 @@ def _row(
         }
         for result in all_of_cell
     }
-    seeds = {result.trial.name: result.trial.settings.seed for result in all_of_cell}
-    splits = dict.fromkeys(split for of_trial in scores.values() for split in of_trial)
+    over_trials, seeds = _over_trials(
+        [(result.trial.settings.seed, scores[result.trial.name]) for result in all_of_cell]
+    )
     return TableRow(
         cell=chosen.trial.cell,
         best=chosen.score,
@@ -217,11 +218,10 @@ def _row(
         validation=sample_statistics([result.score for result in all_of_cell]),
         sampled=chosen.trial.sampled,
         splits=scores[chosen.trial.name],
-        over_trials=_over_trials(list(scores.values())),
+        over_trials=over_trials,
         savings=savings(bracket, all_of_cell) if bracket is not None and bracket.rungs else None,
         trials=0 if bracket is None else len(bracket.trials),
-        seeds={"validation": tuple(seeds.values())}
-        | {split: tuple(seeds[name] for name, of_trial in scores.items() if split in of_trial) for split in splits},
+        seeds={"validation": tuple(result.trial.settings.seed for result in all_of_cell), **seeds},
         pending=0 if bracket is None else sum(trial.name in pending for trial in bracket.trials),
         score=chosen.name_of_score,
     )
@@ -273,15 +273,25 @@ def _recognition_scores(scores: Mapping[str, Any]) -> dict[str, float]:
     return found
 
 
-def _over_trials(scores: Sequence[dict[str, dict[str, float]]]) -> dict[str, dict[str, SampleStatistics]]:
-    """Return split -> score name -> statistics, of the scores that all trials with the split have."""
-    splits = dict.fromkeys(split for each in scores for split in each)
+def _over_trials(
+    trials: Sequence[tuple[int, dict[str, dict[str, float]]]],
+) -> tuple[dict[str, dict[str, SampleStatistics]], dict[str, tuple[int, ...]]]:
+    """Return split -> score name -> statistics, over the trials that have the score, and the seeds behind these.
+
+    ``trials``: the seed and the scores of each.
+    """
     statistics: dict[str, dict[str, SampleStatistics]] = {}
-    for split in splits:
-        of_split = [each[split] for each in scores if split in each]
-        shared = [name for name in of_split[0] if all(name in score for score in of_split)]
-        statistics[split] = {name: sample_statistics([score[name] for score in of_split]) for name in shared}
-    return statistics
+    seeds: dict[str, tuple[int, ...]] = {}
+    for split in dict.fromkeys(split for _, scores in trials for split in scores):
+        with_split = [(seed, scores[split]) for seed, scores in trials if split in scores]
+        seeds[split] = tuple(seed for seed, _ in with_split)
+        statistics[split] = {}
+        for name in dict.fromkeys(name for _, scores in with_split for name in scores):
+            with_name = [(seed, scores[name]) for seed, scores in with_split if name in scores]
+            statistics[split][name] = sample_statistics([score for _, score in with_name])
+            if len(with_name) < len(with_split):
+                seeds[f"{split}.{name}"] = tuple(seed for seed, _ in with_name)
+    return statistics, seeds
 
 
 def sacrebleu_signatures(results: Iterable[TrialResult]) -> list[str]:
