@@ -151,11 +151,16 @@ def test_the_command(parallel_data, tmp_path):
     tree = {"task": "translation", "data": str(parallel_data), "model": model, "training": training}
     train(resolve_settings(tree), tmp_path / "run")
     (tmp_path / "tags").write_text("eins NN O\nzwei NN O\ndrei VB O\nvier VB O\n")
-    plot, export = tmp_path / "plot.svg", tmp_path / "vectors.txt"
+    plot, export = tmp_path / "new/plot.svg", tmp_path / "new/vectors.txt"
 
     def run(*arguments):
         return CliRunner().invoke(app, ["inspect", str(tmp_path / "run"), *map(str, arguments)])
 
+    for refused in (export, tmp_path, tmp_path / "tags/vectors.txt"):  # of two tables, a folder, below a file
+        shown = run("--tags", tmp_path / "tags", "--export", refused)
+        assert shown.exit_code != 0
+        assert "neighbours of" not in shown.output
+    assert not list(tmp_path.glob("run/analyses/neighbours*"))
     shown = run("--neighbours", "eins", "--count", 3, "--tags", tmp_path / "tags", "--plot", plot)
     assert shown.exit_code == 0, shown.output
     assert shown.output.count("of 4 words have the part of speech") == 2
@@ -163,7 +168,6 @@ def test_the_command(parallel_data, tmp_path):
     kept = json.loads((tmp_path / "run/analyses/neighbours-source.json").read_text())
     assert [each["stream"] for each in kept["streams"]] == ["syntactic", "semantic"]
     assert kept["streams"][0]["chance"] == pytest.approx(1 / 3)
-    assert run("--export", export).exit_code == 2
     assert run("--export", export, "--stream", "semantic", "--side", "target").exit_code == 0
     header, *rows = export.read_text().splitlines()
     assert header == "5 8"

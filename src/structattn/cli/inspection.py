@@ -10,6 +10,7 @@ import typer
 from structattn.cli.options import Json, Runs, open_one_run, overrides_of, run_paths
 from structattn.cli.output import literal, numbers_table, print_json, print_line, print_table
 from structattn.support.errors import UsageError
+from structattn.support.files import check_writable_file
 
 if TYPE_CHECKING:
     from structattn.explorer.word_embeddings import Neighbour
@@ -57,7 +58,11 @@ def inspect(
         structattn inspect runs/de-en --tags conll2000/train.txt --plot words.png
     """
     if neighbours or tags or plot or export:
-        _show_embeddings(open_one_run(runs), neighbours or [], count or 10, tags, (side, stream), (plot, export), json)
+        for path in (plot, export):
+            if path is not None:
+                check_writable_file(path)
+        opened = open_one_run(runs, writes=None if tags is None else "analyses")
+        _show_embeddings(opened, neighbours or [], count or 10, tags, (side, stream), (plot, export), json)
         return
     given = {"--count": count, "--side": side, "--stream": stream}
     if others := [name for name, value in given.items() if value is not None]:
@@ -149,6 +154,8 @@ def _show_embeddings(
 
         require_format(plot)
     vectors = _chosen(word_vectors(run, side, MAX_WORDS, words), stream)
+    if export is not None and len(vectors.streams) > 1:
+        raise UsageError("--export writes one table; expected --stream syntactic or --stream semantic")
     tag_of = {} if tags is None else embeddings.read_word_tags(tags)
     nearest = {word: embeddings.neighbours_of(vectors, word, count) for word in words}
     agreement = {} if tags is None else embeddings.tag_agreement(vectors, tag_of)
@@ -165,8 +172,6 @@ def _show_embeddings(
         points = {name: embeddings.t_sne(each, run.settings.seed) for name, each in vectors.streams.items()}
         write_embedding_plot(plot, points, [tag_of.get(word) for word in vectors.words])
     if export is not None:
-        if len(vectors.streams) > 1:
-            raise UsageError("--export writes one table; expected --stream syntactic or --stream semantic")
         embeddings.write_word2vec(export, vectors.words, *vectors.streams.values())
     for path in (plot, export):
         if path is not None:

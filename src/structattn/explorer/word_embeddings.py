@@ -15,7 +15,7 @@ from structattn.report.figure import figure_style, legend_above, new_figure
 from structattn.report.style import KEEP, LINE, line_style
 from structattn.runs.store import write_analysis
 from structattn.support.errors import UsageError
-from structattn.support.files import write_atomically
+from structattn.support.files import create_folder, write_atomically
 from structattn.support.imports import import_library
 from structattn.support.progress import progress
 from structattn.support.seeds import derived_seed
@@ -106,6 +106,7 @@ def t_sne(vectors: Float[np.ndarray, "words d_model"], seed: int) -> Float[np.nd
 def write_word2vec(path: Path, words: tuple[str, ...], vectors: Float[np.ndarray, "words d_model"]) -> None:
     """Write vectors in the text format of word2vec: the number of words and d, then a word and its numbers a line."""
     rows = (f"{word} {' '.join(map(repr, row))}\n" for word, row in zip(words, vectors.tolist(), strict=True))
+    create_folder(path.parent)
     write_atomically(path, f"{len(words)} {vectors.shape[1]}\n{''.join(rows)}")
 
 
@@ -152,4 +153,5 @@ def write_embedding_plot(path: Path, points: Mapping[str | None, Points], tags: 
         legend_above(figure, handles, shown)
         buffer = BytesIO()
         figure.savefig(buffer, format=path.suffix[1:], facecolor="white", metadata=FORMATS[path.suffix])
+    create_folder(path.parent)
     write_atomically(path, buffer.getvalue())
