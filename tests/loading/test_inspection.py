@@ -95,6 +95,8 @@ def test_scores_and_data_are_shown_as_they_are_now(run_dir, tmp_path):
         inspect_run(tmp_path)
     with pytest.raises(StructattnError, match="nowhere is not a run folder: it does not exist"):
         inspect_run(tmp_path / "nowhere")
+    with pytest.raises(StructattnError, match=r"run\.json is not a run folder: it is a file"):
+        inspect_run(tmp_path / "run/run.json")
     (tmp_path / "sweep.yaml").touch()
     with pytest.raises(StructattnError, match=r"it is that of a sweep, whose runs are in .*/runs"):
         inspect_run(tmp_path)

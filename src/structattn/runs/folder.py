@@ -189,7 +189,9 @@ def existing_run(run_dir: Path) -> RunFolder:
     if folder.has_run():
         return folder
     reason = f"{folder.settings.name} is missing" if run_dir.exists() else "it does not exist"
-    if (run_dir / SWEEP_SETTINGS).exists():
+    if run_dir.is_file():
+        reason = "it is a file"
+    elif (run_dir / SWEEP_SETTINGS).exists():
         reason = f"it is that of a sweep, whose runs are in {run_dir / 'runs'}"
     raise StructattnError(f"{run_dir} is not a run folder: {reason}")
 
