@@ -28,3 +28,13 @@ def test_a_folder_that_cannot_take_results_is_refused_at_once(run_dir, tmp_path,
     assert result.exit_code == 1, result.output
     assert result.stderr == f"structattn: {run / name}: Not a directory\n"
     assert not (tmp_path / "extract").exists()
+
+
+def test_runs_that_cannot_take_a_comparison_are_refused_at_once(run_dir, tmp_path, monkeypatch):
+    base, other = (shutil.copytree(run_dir("translation"), tmp_path / name) for name in ("base", "other"))
+    (other / "analyses").touch()
+    compared = "structattn.tasks.translation.compare.compare_runs"
+    monkeypatch.setattr(compared, lambda *arguments: pytest.fail("compared"))
+    result = CliRunner().invoke(app, ["compare", str(base), str(other)])
+    assert result.exit_code == 1, result.output
+    assert result.stderr == f"structattn: {other / 'analyses'}: Not a directory\n"

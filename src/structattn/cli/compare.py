@@ -9,6 +9,7 @@ import typer
 from structattn.cli.options import Json, overrides_of, run_paths
 from structattn.cli.output import literal, numbers_table, print_json, print_line, print_table
 from structattn.support.errors import UsageError
+from structattn.support.files import check_writable_folder
 from structattn.support.grouping import grouped
 
 if TYPE_CHECKING:
@@ -123,6 +124,8 @@ def _compare_translations(
         write_comparison,
     )
 
+    for other in others:
+        check_writable_folder(other / "analyses")
     comparisons, examples = [], 0
     for other in others:
         whole = compare_runs(base, other, split, samples, data)
