@@ -79,9 +79,9 @@ def translate(
     from structattn.tasks.translation.translators import make_translator
     from structattn.text.reading import Notices, read_lines
 
-    if alignments is not None and (alignments.is_dir() or not alignments.parent.is_dir()):
-        raise UsageError(f"--alignments {alignments}: expected a file in an existing folder")
     if alignments is not None:
+        if alignments.is_dir() or not alignments.parent.is_dir():
+            raise UsageError(f"--alignments {alignments}: expected a file in an existing folder")
         check_writable_file(alignments)
     opened, changes = list(open_runs(runs)), overrides_of(runs)[1]
     how = opened[0].settings.evaluation
