@@ -1,15 +1,20 @@
 """Hugging Face folders: logits and texts of transformers are those of the run; what cannot be expressed is refused."""
 
 import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
+import yaml
 from tests.interop.export.kinds import CAUSAL, GAUSSIAN, MASKED, SIZES, STACKS, TIED, TRANSLATOR
 
 from structattn.decoding import greedy_search, start_continuation, start_translation
-from structattn.interop.export.formats import export_run
+from structattn.interop.export.formats import export_run, model_card
 from structattn.interop.export.input_form import input_form
 from structattn.interop.export.tokenizer import make_tokenizer
+from structattn.runs.folder import RunFolder
 from structattn.support.errors import UsageError
 from structattn.support.special_tokens import BOS, CLASS_OFFSET, EOS
 from structattn.tasks.language_modeling.prepare import prepare_language_modeling
@@ -221,6 +226,24 @@ def test_the_card_names_licence_data_and_settings(trained, tmp_path):
     config = json.loads((tmp_path / "exported/config.json").read_text())
     assert config["model_type"] == "gpt2"
     assert "auto_map" not in config
+
+
+@pytest.mark.parametrize("name", ["my licence: see\nlanguage: de # below", "no", "---", "[mit"])
+def test_the_header_of_the_card_has_any_licence_as_it_was_given(trained, name):
+    _, header, _ = model_card(trained("sentences", TIED), name, "").split("---\n", 2)
+    expected = {"license": name, "library_name": "transformers", "tags": ["structattn", "language_modeling"]}
+    assert yaml.safe_load(header) == expected
+
+
+def test_the_card_leaves_out_a_path_of_data_that_takes_several_lines(trained, tmp_path):
+    run = trained("sentences", TIED)
+    shutil.copytree(run.run_dir, tmp_path / "run")
+    settings = run.settings.model_copy(update={"data": Path("/home/a user/" + "data of mine/" * 20)})
+    RunFolder(tmp_path / "run").write_settings(settings)
+    card = model_card(replace(run, run_dir=tmp_path / "run"), "mit", "")
+    assert "data of mine/" not in card
+    shown = yaml.safe_load(card.split("```yaml\n")[1].split("```")[0])
+    assert {**shown, "data": str(settings.data)} == settings.model_dump(mode="json")
 
 
 @pytest.mark.parametrize(

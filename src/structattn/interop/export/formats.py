@@ -1,11 +1,12 @@
 """The formats of export by name, the simplest of them, and the model card."""
 
 import json
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
+
+import yaml
 
 from structattn.interop.export.ctranslate2 import export_ctranslate2
 from structattn.interop.export.huggingface import export_huggingface
@@ -44,12 +45,10 @@ def model_card(run: TrainedRun, license_name: str, usage: str) -> str:
     files = read_run(run.run_dir)
     card, header = run.metadata, run.prepared.header
     sources = "".join(f"- {each.split}: SHA-256 `{each.sha256}`\n" for each in header.sources)
+    metadata = {"license": license_name, "library_name": "transformers", "tags": ["structattn", run.settings.task]}
+    settings = {name: value for name, value in files.settings.items() if name != "data"}  # a path of this machine
     return f"""---
-license: {license_name}
-library_name: transformers
-tags:
-- structattn
-- {run.settings.task}
+{_yaml(metadata)}
 ---
 
 # {files.name}
@@ -75,13 +74,13 @@ structattn {__version__} from the checkpoint of update {run.update}.
 Digest `{card["settings_digest"]}`, seed {card["seed"]}, structattn {card["version"]}.
 
 ```yaml
-{_without_data_path(files.settings_text)}
+{_yaml(settings)}
 ```
 """
 
 
-def _without_data_path(settings: str) -> str:
-    return re.sub(r"^data: .*\n", "", settings, flags=re.MULTILINE).strip()
+def _yaml(content: Mapping[str, Any]) -> str:
+    return yaml.safe_dump(dict(content), sort_keys=False, allow_unicode=True).strip()
 
 
 def _scores(run: Run) -> str:
