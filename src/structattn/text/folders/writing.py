@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from structattn.support.errors import DataError, explained
+from structattn.support.errors import DataError, described, explained
 from structattn.support.files import (
+    check_writable_folder,
     create_folder,
     create_folder_unflushed,
     is_empty_folder,
@@ -191,16 +192,20 @@ def _check_names(splits: Iterable[str], with_values: Iterable[str], array: Store
 
 
 def require_empty_folder(folder: Path) -> None:
-    """Check that ``folder`` does not exist or is empty, so that nothing is overwritten.
+    """Check that ``folder`` does not exist or is empty, so that nothing is overwritten, and can be written.
 
     Raises:
-        DataError: ``folder`` is a file, or a folder that is not empty.
+        DataError: ``folder`` is a file, a folder that is not empty, or cannot be created.
     """
     if folder.is_dir():
         if not is_empty_folder(folder):
             raise DataError(folder, "exists and is not empty; remove it, or prepare into another folder")
     elif folder.exists() or folder.is_symlink():
         raise DataError(folder, "exists and is not a folder")
+    try:
+        check_writable_folder(folder)
+    except OSError as error:
+        raise DataError(folder, f"cannot be written: {described(error)}") from None
 
 
 def source_entry(path: Path, split: str, folder: Path) -> dict[str, str]:
