@@ -207,6 +207,16 @@ def test_an_output_that_cannot_be_written_is_refused_first(monkeypatch, tmp_path
     assert (tmp_path / "file").read_text() == "mine"
 
 
+def test_links_that_lead_to_each_other_are_reported(tmp_path):
+    loop = tmp_path / "loop.py"
+    loop.symlink_to(loop)
+    for words in (["doctor", loop], ["inspect", "nowhere", "--export", loop]):
+        result = run(*words)
+        assert result.exit_code != 0
+        assert "loop" in result.stderr
+        assert isinstance(result.exception, SystemExit)
+
+
 @pytest.mark.parametrize(
     ("name", "words", "reason"),
     [

@@ -64,9 +64,15 @@ def _failure(error: BaseException) -> SystemExit | None:
         return _fail(str(error), error.exit_code, getattr(error, "__notes__", ()))
     if isinstance(error, BrokenPipeError) and error.filename == STANDARD_OUTPUT:
         return SystemExit(StructattnError.exit_code)  # under `| head -1`; click says nothing either
-    if isinstance(error, OSError):
-        return _fail(described(error), StructattnError.exit_code)
+    if isinstance(error, OSError) or _is_link_loop(error):
+        message = described(error) if isinstance(error, OSError) else str(error)
+        return _fail(message, StructattnError.exit_code)
     return None
+
+
+def _is_link_loop(error: BaseException) -> bool:
+    """Return whether ``Path.resolve`` found links that lead to each other; from Python 3.13 on it has no error."""
+    return isinstance(error, RuntimeError) and str(error).startswith("Symlink loop from ")
 
 
 def _note_plugins(error: BaseException) -> None:
