@@ -207,6 +207,15 @@ def test_an_output_that_cannot_be_written_is_refused_first(monkeypatch, tmp_path
     assert (tmp_path / "file").read_text() == "mine"
 
 
+def test_a_report_does_not_replace_its_recipe(tmp_path):
+    recipe = tmp_path / "recipe.json"
+    recipe.write_text("{}")
+    result = run("report", "nowhere", "--recipe", recipe, "--output", recipe)
+    assert result.exit_code == 2
+    assert "--recipe reads this file; expected another one" in result.stderr
+    assert recipe.read_text() == "{}"
+
+
 def test_links_that_lead_to_each_other_are_reported(tmp_path):
     loop = tmp_path / "loop.py"
     loop.symlink_to(loop)

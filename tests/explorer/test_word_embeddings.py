@@ -161,6 +161,12 @@ def test_the_command(parallel_data, tmp_path):
         shown = run("--tags", tmp_path / "tags", "--export", refused)
         assert shown.exit_code == code
         assert "neighbours of" not in shown.output
+    tags, once = tmp_path / "tags", tmp_path / "new/words.svg"
+    shown = run("--plot", once, "--export", tmp_path / "new/../new/words.svg", "--stream", "semantic")
+    assert (shown.exit_code, "--plot writes this file; expected another one" in shown.output) == (2, True)
+    shown = run("--tags", tags, "--export", tags, "--stream", "semantic")
+    assert (shown.exit_code, "--tags reads this file; expected another one" in shown.output) == (2, True)
+    assert not once.parent.exists()
     assert not list(tmp_path.glob("run/analyses/neighbours*"))
     shown = run("--neighbours", "eins", "--count", 3, "--tags", tmp_path / "tags", "--plot", plot)
     assert shown.exit_code == 0, shown.output

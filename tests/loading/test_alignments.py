@@ -41,13 +41,29 @@ def test_a_line_that_got_no_translation_has_an_empty_line(run_dir, tmp_path, mon
     assert len((tmp_path / "links").read_text().splitlines()) == len(listed.stdout.splitlines())
 
 
-@pytest.mark.parametrize("name", ["missing/links", "."])
-def test_a_file_that_cannot_be_written_is_refused_before_translating(run_dir, tmp_path, name):
-    arguments = ["translate", str(run_dir("translation")), "--alignments", str(tmp_path / name)]
-    result = CliRunner().invoke(app, arguments, input="eins zwei\n")
-    assert result.exit_code == 2
-    assert "expected a file in an existing folder" in result.stderr
+@pytest.mark.parametrize(
+    ("name", "code", "message"),
+    [
+        (".", 1, "Is a directory"),
+        ("begun/links", 1, "begun: Not a directory"),
+        ("begun", 2, "begun: --prefixes reads this file; expected another one"),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_refused_before_translating(run_dir, tmp_path, name, code, message):
+    (tmp_path / "begun").write_text("one\n")
+    options = ["--prefixes", str(tmp_path / "begun"), "--alignments", str(tmp_path / name)]
+    result = CliRunner().invoke(app, ["translate", str(run_dir("translation")), *options], input="eins zwei\n")
+    assert result.exit_code == code
+    assert message in result.stderr
     assert result.stdout == ""
+    assert (tmp_path / "begun").read_text() == "one\n"
+
+
+def test_the_folder_of_the_file_is_created(run_dir, tmp_path):
+    arguments = ["translate", str(run_dir("translation")), "--alignments", str(tmp_path / "new/links")]
+    result = CliRunner().invoke(app, arguments, input="eins zwei\n")
+    assert result.exit_code == 0, result.output
+    assert len((tmp_path / "new/links").read_text().splitlines()) == 1
 
 
 def test_a_folder_without_permission_is_refused_before_translating(run_dir, tmp_path, monkeypatch):

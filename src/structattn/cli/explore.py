@@ -9,6 +9,7 @@ import typer
 
 from structattn.cli.options import (
     STANDARD_INPUT,
+    check_output_files,
     is_terminal_or_null,
     open_one_run,
     open_runs,
@@ -18,7 +19,7 @@ from structattn.cli.options import (
 )
 from structattn.cli.output import print_line
 from structattn.support.errors import StructattnError, UsageError
-from structattn.support.files import check_writable_file, create_folder
+from structattn.support.files import create_folder
 
 if TYPE_CHECKING:
     from structattn.loading.trained_run import TrainedRun
@@ -108,7 +109,7 @@ def explore(
     if save is None:
         require_page(written)
     else:
-        check_writable_file(written)
+        check_output_files({"--save": save}, {})
     # Slow imports, after what is refused at once.
     from structattn.explorer.recording import record
     from structattn.explorer.recording_archive import write_archive

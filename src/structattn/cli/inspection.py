@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from structattn.cli.options import Json, Runs, open_one_run, overrides_of, run_paths
+from structattn.cli.options import Json, Runs, check_output_files, open_one_run, overrides_of, run_paths
 from structattn.cli.output import literal, numbers_table, print_json, print_line, print_table
 from structattn.support.errors import UsageError
-from structattn.support.files import check_writable_file
 
 if TYPE_CHECKING:
     from structattn.explorer.word_embeddings import Neighbour
@@ -58,9 +57,7 @@ def inspect(
         structattn inspect runs/de-en --tags conll2000/train.txt --plot words.png
     """
     if neighbours or tags or plot or export:
-        for path in (plot, export):
-            if path is not None:
-                check_writable_file(path)
+        check_output_files({"--plot": plot, "--export": export}, {"--tags": tags})
         opened = open_one_run(runs, writes=None if tags is None else "analyses")
         _show_embeddings(opened, neighbours or [], count or 10, tags, (side, stream), (plot, export), json)
         return

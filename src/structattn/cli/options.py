@@ -7,7 +7,7 @@ import re
 import stat
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from io import BufferedIOBase, UnsupportedOperation
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from structattn.support.errors import UsageError
-from structattn.support.files import check_writable_folder
+from structattn.support.files import check_writable_file, check_writable_folder
 from structattn.support.plugins import load_plugin
 
 if TYPE_CHECKING:
@@ -92,6 +92,25 @@ def _with_plugins(command: Callable[..., Any]) -> Callable[..., Any]:
     vars(run)["__signature__"] = signature.replace(parameters=parameters)
     run.__annotations__ = {**command.__annotations__, "plugin": Plugin}
     return run
+
+
+def check_output_files(outputs: Mapping[str, Path | None], inputs: Mapping[str, Path | None]) -> None:
+    """Check that the files that options name can be written: each replaces what it finds, but nothing of this command.
+
+    Raises:
+        UsageError: one is another of them, or is read.
+        OSError: one cannot be written, nor created; the error names the path that stands in the way.
+    """
+    taken = {path.resolve(): f"{option} reads" for option, path in inputs.items() if path is not None}
+    for option, path in outputs.items():
+        if path is None:
+            continue
+        check_writable_file(path)
+        if path.exists() and not path.is_file():  # a device or a pipe may get several outputs
+            continue
+        if path.resolve() in taken:
+            raise UsageError(f"{option} {path}: {taken[path.resolve()]} this file; expected another one")
+        taken[path.resolve()] = f"{option} writes"
 
 
 def split_overrides(words: Sequence[str]) -> tuple[list[Path], list[str]]:

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
+from structattn.cli.options import check_output_files
 from structattn.cli.output import print_json, print_line
 from structattn.support.errors import UsageError
-from structattn.support.files import check_writable_file
 from structattn.support.imports import require_modules
 
 
@@ -70,10 +70,10 @@ def _report_recipe(
 
     if len(folders) != 1:
         raise UsageError(f"--recipe expects one folder, that of the sweep; got {len(folders)}")
-    if output is not None:
-        check_writable_file(output)
-        if output.suffix != ".json" and (output.is_file() or not output.exists()):  # devices and pipes have any name
-            raise UsageError(f"--output {output}: with --recipe it is a file; expected a name that ends in .json")
+    check_output_files({"--output": output}, {"--recipe": Path(recipe), "--trial-results": trial_results})
+    # Devices and pipes have any name.
+    if output is not None and output.suffix != ".json" and (output.is_file() or not output.exists()):
+        raise UsageError(f"--output {output}: with --recipe it is a file; expected a name that ends in .json")
     sweep = load_sweep(recipe)
     results = read_sweep_results(sweep, folders[0], trial_results)
     if output is not None:

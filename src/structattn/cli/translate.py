@@ -15,6 +15,7 @@ from structattn.cli.options import (
     Temperature,
     TopK,
     TopP,
+    check_output_files,
     open_runs,
     overrides_of,
     standard_input_lines,
@@ -72,17 +73,14 @@ def translate(
 
     from structattn.decoding.sampling import seeded_sampling
     from structattn.support.errors import DataError, UsageError
-    from structattn.support.files import check_writable_file, write_atomically
+    from structattn.support.files import create_folder, write_atomically
     from structattn.support.progress import progress
     from structattn.tasks.translation.attended import pharaoh
     from structattn.tasks.translation.predict import Translation
     from structattn.tasks.translation.translators import make_translator
     from structattn.text.reading import Notices, read_lines
 
-    if alignments is not None:
-        if alignments.is_dir() or not alignments.parent.is_dir():
-            raise UsageError(f"--alignments {alignments}: expected a file in an existing folder")
-        check_writable_file(alignments)
+    check_output_files({"--alignments": alignments}, {"--prefixes": prefixes})
     opened, changes = list(open_runs(runs)), overrides_of(runs)[1]
     how = opened[0].settings.evaluation
     if "beam_size" not in changes:
@@ -120,6 +118,7 @@ def translate(
             sys.stdout.flush()
             done += len(chunk)
     if alignments is not None:
+        create_folder(alignments.parent)
         write_atomically(alignments, "".join(f"{line}\n" for line in aligned))
     if prefixes is not None and beginnings is not None and next(beginnings, None) is not None:
         raise DataError(prefixes, f"has more lines than the {done} lines to translate", done + 1)
