@@ -118,17 +118,19 @@ def test_figures_by_epoch_show_the_selected_trial_before_thin_curves_of_the_othe
     assert all(line.get_linewidth() < thick[0].get_linewidth() for line in thin)
 
 
-def test_figures_by_length_have_a_panel_per_value_and_a_curve_per_cell(tmp_path):
+def test_figures_by_length_have_a_panel_per_value_a_curve_per_cell_and_thin_ones_of_other_trials(tmp_path):
     results = []
 
-    def scored(depth, model, accuracies):
+    def scored(depth, model, *of_trials):
         cell = {"depth": depth, "model": model}
-        lengths = [{"length": n, "accuracy": value} for n, value in accuracies.items()]
-        results.append(result_of(cell, f"{depth}-{model}", Outcome({}, [], {"test": {"by_length": lengths}}, {})))
-        return TableRow(cell, 1.0, f"{depth}-{model}", sample_statistics([1.0]), {}, {}, {})
+        for trial, accuracies in enumerate(of_trials):
+            lengths = [{"length": n, "accuracy": value} for n, value in accuracies.items()]
+            outcome = Outcome({}, [], {"test": {"by_length": lengths}} if lengths else {}, {})
+            results.append(result_of(cell, f"{depth}-{model}-{trial}", outcome))
+        return TableRow(cell, 1.0, f"{depth}-{model}-0", sample_statistics([1.0]), {}, {}, {})
 
     rows = [
-        scored("2", "base", {60: 0.25, 41: 0.5}),
+        scored("2", "base", {60: 0.25, 41: 0.5}, {60: 0.125, 41: 0.375}, {}),
         scored("2", "hc", {41: 1.0, 60: None}),
         scored("4", "hc", {41: 0.75}),
         TableRow({"depth": "8", "model": "hc"}, 1.0, "not-scored", sample_statistics([1.0]), {}, {}, {}),
@@ -140,6 +142,8 @@ def test_figures_by_length_have_a_panel_per_value_and_a_curve_per_cell(tmp_path)
     lines = [[bar.lines[0] for bar in axes.containers] for axes in panels]
     curves = [[list(zip(line.get_xdata(), line.get_ydata(), strict=True)) for line in its] for its in lines]
     assert curves == [[[(41, 0.5), (60, 0.25)], [(41, 1.0)]], [[(41, 0.75)]]]
+    thin = [line for line in panels[0].lines if line not in lines[0]]
+    assert [(list(line.get_xdata()), list(line.get_ydata())) for line in thin] == [([41, 60], [0.375, 0.125])]
     base, hc, again = lines[0][0], lines[0][1], lines[1][0]
     assert hc.get_color() == again.get_color() != base.get_color(), "a model styles the same in all panels"
 

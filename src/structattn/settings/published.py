@@ -142,8 +142,8 @@ class Curves(ScoreName):
 
     kind: Literal["curves"] = "curves"
     x_axis: str = Field(
-        description="axis of the grid, its values in the order of the recipe; or, for the selected trial, `length`, "
-        "the string length in the split, or `epoch`, the epochs of training, with thin curves for the other trials"
+        description="axis of the grid, its values in the order of the recipe; or, for the selected trial and, thin, "
+        "for the others, `length`, the string length in the split, or `epoch`, the epochs of training"
     )
     panels: str | None = Field(default=None, description="axis of the grid with one panel for each value; null: none")
     caption: str = Field(description="caption")

@@ -193,9 +193,10 @@ def _panels(figure: Curves, rows: Sequence[TableRow], results: Sequence[TrialRes
             rest = [value for axis, value in row.cell.items() if axis not in (figure.x_axis, figure.panels)]
             title, label = row.cell.get(figure.panels or "", ""), ", ".join(rest) or figure.score
             points.setdefault(title, {}).setdefault(label, {}).update(points_of_row)
-            if figure.x_axis == EPOCH:
+            if figure.x_axis in _NUMERIC:
                 others = [outcome for name, outcome in of_cell.items() if name != row.selected]
-                behind[title, label] = [_by_epoch(figure, outcome) for outcome in others]
+                drawn = (_NUMERIC[figure.x_axis](figure, outcome) for outcome in others)
+                behind[title, label] = [points for points in drawn if points]
     return [
         Panel(title, [Curve(label, shown, behind.get((title, label), ())) for label, shown in curves.items()])
         for title, curves in points.items()
