@@ -38,9 +38,10 @@ def test_the_doctor_finds_a_first_state_that_is_the_input(tmp_path, structattn):
     [
         ("y.double()", "steps in float32", "the whole sequence returns torch.float64; expected torch.float32"),
         ("y[..., :3]", "steps", "the output of the whole sequence has shape (3, 7, 3); expected (3, 7, 6)"),
+        ("exit('y')", "steps", "SystemExit: y"),
     ],
 )
-def test_the_doctor_names_a_wrong_dtype_and_shape_of_the_whole_sequence(tmp_path, structattn, made, check, problem):
+def test_the_doctor_names_what_is_wrong_with_the_whole_sequence(tmp_path, structattn, made, check, problem):
     before = "return without_padding(self.projection(self.weights(x.shape[1]) @ without_padding(x, lengths)), lengths)"
     broken = DECAY.read_text()
     assert before in broken

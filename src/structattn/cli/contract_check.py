@@ -86,7 +86,7 @@ def _problem(check: Callable[..., None], arguments: Callable[[], Sequence[Any]])
         check(*arguments())
     except UsageError:
         raise
-    except Exception as error:  # whatever the code of the user raises
+    except (Exception, SystemExit) as error:  # whatever the code of the user raises
         words = " ".join(str(error).split())
         return words if isinstance(error, AssertionError) else f"{type(error).__name__}: {words}"
     return ""
