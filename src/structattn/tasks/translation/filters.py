@@ -15,7 +15,8 @@ from structattn.text.reading import Notices, Portion
 class Filters:
     """Which pairs are dropped besides those with an empty side. Lengths are in code points after normalization.
 
-    DuSell & Chiang (2024, section 8) use ``Filters(150, 4.0, full_stops=True, sample=100_000, sample_seed=123)``.
+    DuSell & Chiang (2024, section 8) use ``Filters(150, 4.0, full_stops=True, sample=100_000, sample_seed=123)``; that
+    full stops are dropped is in their code alone.
 
     Args:
         max_characters: drop pairs with a longer side, in all splits.
