@@ -76,7 +76,7 @@ class ScoreName(Settings):
         default="validation",
         pattern=r"^(validation|\w+\.\w[\w.]*)$",
         description="validation, SPLIT.NAME such as test.accuracy, or contrastive.TYPE with a type of error, or "
-        "chunking.NAME, parsing.NAME, neighbours.NAME, blimp.NAME or syntaxgym.NAME",
+        "chunking.NAME, parsing.NAME, neighbours.NAME, blimp.NAME, syntaxgym.NAME or extraction.NAME",
     )
     statistic: Literal["selected", "mean", "min", "max", "share"] = Field(
         default="selected",
