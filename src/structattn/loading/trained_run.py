@@ -258,8 +258,8 @@ class TrainedRun:
 
         Args:
             inputs: inputs of a transduction, symbols separated by spaces; sentences of question formation or tense
-                reinflection; strings to recognize; sentences to parse. The results for a list are a list; those for an iterator are an
-                iterator, and at most 4,096 inputs are read ahead.
+                reinflection; strings to recognize; sentences to parse. The results for a list are a list; those for
+                an iterator are an iterator, and at most 4,096 inputs are read ahead.
             batch_size: the number of inputs that are answered at once; affects speed and memory only.
 
         Raises:

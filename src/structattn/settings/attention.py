@@ -75,7 +75,8 @@ class CrossGaussian(Gaussian):
 
     length_ratio: PositiveFloat | None = Field(
         default=None,
-        description="γ, mean source length / mean target length; null: computed from the training pairs, in tokens without <eos>",
+        description="γ, mean source length / mean target length; null: computed from the training pairs, in tokens "
+        "without <eos>",
     )
     floor: bool = Field(
         default=True, description="round centres down, as in the paper; the authors' code does not round"
