@@ -21,15 +21,17 @@ from structattn.runs.folder import RunFolder
 from structattn.runs.store import checkpoint_updates
 from structattn.settings.sweep import Halving, SweepSettings, load_sweep
 from structattn.settings.training import Budget
-from structattn.support.errors import SettingsError, StructattnError
+from structattn.support.errors import Interrupted, SettingsError, StructattnError
 from structattn.sweeps.comparison import compare_with_published
 from structattn.sweeps.engines import RayEngine, SlurmEngine
-from structattn.sweeps.outcome import Outcome, trial_result
+from structattn.sweeps.outcome import Outcome, outcome_after, trial_result
 from structattn.sweeps.plan import make_bracket
 from structattn.sweeps.results import read_sweep_results
 from structattn.sweeps.sweep import run_sweep
 from structattn.sweeps.table import select_best
 from structattn.sweeps.trials import cells_of, make_trials, trials_of
+from structattn.sweeps.worker import prepare_trial_data
+from structattn.training import loop
 from structattn.training.run_training import train
 
 EPOCHS = 4
@@ -123,6 +125,25 @@ def test_a_worker_killed_before_it_named_the_best_checkpoint(one_cell, run_here,
     assert again == rows
     assert {job.trial.name for job in jobs} == set(stopped[:2])
     assert [contents(tmp_path / "runs" / name) for name in stopped] == expected
+
+
+def test_an_interrupted_validation_leaves_the_comparison_at_a_rung_before(one_cell, tmp_path, monkeypatch):
+    sweep, one = SweepSettings.model_validate(one_cell), Budget(1, "epochs")
+    trial = make_trials(sweep, tmp_path)[0]
+    prepare_trial_data(trial)
+    train(trial.settings, tmp_path / "run", pause_after=one)
+    expected = outcome_after(tmp_path / "run", trial.settings.training, one)
+    assert expected is not None
+
+    def interrupted(run, validate=loop.validate):
+        signal.raise_signal(signal.SIGTERM)
+        return validate(run)
+
+    monkeypatch.setattr(loop, "validate", interrupted)
+    with pytest.raises(Interrupted):
+        train(trial.settings, tmp_path / "run", resume="auto")
+    assert outcome_after(tmp_path / "run", trial.settings.training, one) == expected
+    assert outcome_after(tmp_path / "run", trial.settings.training, Budget(2, "epochs")) is None
 
 
 def test_a_cell_passes_all_rungs_before_the_next_one_begins(undisturbed):

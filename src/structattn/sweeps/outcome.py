@@ -15,7 +15,7 @@ from structattn.settings.training import Budget, TrainingSettings, Unit
 from structattn.support.errors import StructattnError
 from structattn.support.json_files import read_json
 from structattn.sweeps.trials import Trial
-from structattn.training.progress import has_trained
+from structattn.training.progress import current_epoch, has_trained
 
 Event = Mapping[str, Any]
 
@@ -91,8 +91,13 @@ def outcome_after(run_dir: Path, training: TrainingSettings, budget: Budget) -> 
         progress = read_state_file(newest, read_manifest(newest)).progress
     except DamagedCheckpointError:  # missing, too; training replaces it
         return None
-    if not has_trained(progress, budget, training) or _update_in(run.best) != progress.best_update:
-        return None  # a worker may have been killed before it named the best checkpoint; training does that first
+    trained = current_epoch(progress) if budget.unit == "epochs" else progress.update
+    if trained <= budget.count and (
+        not has_trained(progress, budget, training)
+        # A worker may have been killed before it named the best checkpoint; training does that first.
+        or _update_in(run.best) != progress.best_update
+    ):
+        return None
     whole = Outcome(None, verified_events(run, ["validation"]), {}, {}, budget)
     return replace(whole, validations=whole.validations_within(budget))
 
