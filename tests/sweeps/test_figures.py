@@ -58,6 +58,13 @@ def test_there_is_a_curve_with_intervals_for_each_value_of_the_other_axes():
     assert curves["hc"] == ([0, 1], [10, 12], [(8.5, 11.5), (10.5, 13.5)])
 
 
+def test_figures_of_one_kind_have_files_of_their_own():
+    (figure,) = sweep().figures
+    both = sweep().model_copy(update={"figures": (figure, figure.model_copy(update={"statistic": "max"}))})
+    names = [plot.name for plot in sweep_figures(both, ROWS, [], Path(), "small")]
+    assert names == ["small-depth-test-bleu", "small-depth-test-bleu-2"]
+
+
 def test_cells_without_scores_are_not_drawn():
     assert sweep_figures(sweep(score="valid.BLEU"), ROWS, [], Path(), "small") == []
     (plot,) = sweep_figures(sweep(score="validation", statistic="selected"), ROWS, [], Path(), "small")
@@ -131,7 +138,7 @@ def test_figures_by_length_have_a_panel_per_value_a_curve_per_cell_and_thin_ones
 
     rows = [
         scored("2", "base", {60: 0.25, 41: 0.5}, {60: 0.125, 41: 0.375}, {}),
-        scored("2", "hc", {41: 1.0, 60: None}),
+        scored("2", "hc", {0: 0.875, 41: 1.0, 60: None}),
         scored("4", "hc", {41: 0.75}),
         TableRow({"depth": "8", "model": "hc"}, 1.0, "not-scored", sample_statistics([1.0]), {}, {}, {}),
     ]
@@ -141,7 +148,7 @@ def test_figures_by_length_have_a_panel_per_value_a_curve_per_cell_and_thin_ones
     assert [axes.get_title(loc="left") for axes in panels] == ["2", "4"]
     lines = [[bar.lines[0] for bar in axes.containers] for axes in panels]
     curves = [[list(zip(line.get_xdata(), line.get_ydata(), strict=True)) for line in its] for its in lines]
-    assert curves == [[[(41, 0.5), (60, 0.25)], [(41, 1.0)]], [[(41, 0.75)]]]
+    assert curves == [[[(41, 0.5), (60, 0.25)], [(0, 0.875), (41, 1.0)]], [[(41, 0.75)]]]
     thin = [line for line in panels[0].lines if line not in lines[0]]
     assert [(list(line.get_xdata()), list(line.get_ydata())) for line in thin] == [([41, 60], [0.375, 0.125])]
     base, hc, again = lines[0][0], lines[0][1], lines[1][0]

@@ -30,6 +30,7 @@ from structattn.settings.published import (
 )
 from structattn.settings.sweep import SweepSettings, matches
 from structattn.support.environment import printable
+from structattn.support.grouping import numbered
 from structattn.sweeps.comparison import row_score, score_statistics
 from structattn.sweeps.outcome import Outcome, TrialResult
 from structattn.sweeps.table import TableRow, names_of_score
@@ -55,7 +56,8 @@ def sweep_figures(
             plots += _curves(figure, sweep, rows, results, name)
         else:
             plots += _cell_plots(figure, _with_folder(figure, rows, runs), runs, name)
-    return plots
+    names = numbered(plot.name for plot in plots)  # of two figures of one kind, which are two files
+    return [replace(plot, name=file_name(each)) for plot, each in zip(plots, names, strict=True)]
 
 
 def cells_plot(rows: Sequence[TableRow], name: str) -> Plot | None:
@@ -214,7 +216,7 @@ def _by_length(figure: Curves, outcome: Outcome) -> dict[Place, Value]:
     """The score at each string length; empty if the run has no scores by length."""
     rows: Sequence[Mapping[str, float | None]] = outcome.scores.get(figure.split, {}).get("by_length", [])
     numbers = {row["length"]: row.get(figure.name) for row in rows}
-    return {int(length): (value, None) for length, value in numbers.items() if length and value is not None}
+    return {int(length): (value, None) for length, value in numbers.items() if length is not None and value is not None}
 
 
 def _by_epoch(figure: Curves, outcome: Outcome) -> dict[Place, Value]:
