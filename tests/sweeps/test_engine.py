@@ -247,16 +247,24 @@ def test_busy_jobs_are_retried_for_days(jobs):
     assert run_jobs(FakeEngine(1, {jobs[0].trial.title: ["busy"] * 1100}), jobs[:1]).done == jobs[:1]
 
 
-def test_error_messages_fit_a_pipe_and_out_of_memory_is_retried(jobs, monkeypatch):
+def test_the_end_of_a_long_message_fits_a_pipe(jobs, monkeypatch):
+    monkeypatch.setattr(engines, "run_job", lambda job: JobResult("failed", "x" + "𝔘" * 100_000))
+    monkeypatch.setattr(engines, "stop_with_parent", lambda: None)
+    receiver, sender = Pipe(duplex=False)
+    sending = threading.Thread(target=engines._run_and_send, args=(jobs[0], sender), daemon=True)
+    sending.start()
+    sending.join(10)
+    assert not sending.is_alive()
+    assert receiver.recv() == JobResult("failed", "𝔘" * engines.MAX_MESSAGE_LENGTH)
+
+
+def test_out_of_memory_is_retried(jobs, monkeypatch):
     def raises(error):
         def fail(*_, **__):
             raise error
 
         return fail
 
-    monkeypatch.setattr(work, "train", raises(ValueError("x" * 100_000)))
-    result = run_job(jobs[0])
-    assert (result.outcome, len(result.message)) == ("failed", 20_000)
     for error in (MemoryError("1 GB"), torch.OutOfMemoryError("1 GB")):
         monkeypatch.setattr(work, "train", raises(error))
         assert run_job(jobs[0]) == JobResult("crashed", "out of memory: 1 GB")

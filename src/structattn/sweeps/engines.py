@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Hashable
 from contextlib import redirect_stderr, suppress
+from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -21,6 +22,7 @@ from structattn.sweeps.worker import Job, JobResult, run_job
 
 MAX_SERVER_STARTS = 5
 SERVER_RESTART_SECONDS = 0.2
+MAX_MESSAGE_LENGTH = 15_000  # characters of four bytes fill a pipe's buffer: a worker exits before its result is read
 
 
 class ProcessPoolEngine:
@@ -90,7 +92,7 @@ def _run_and_send(job: Job, sender: Connection) -> None:
     threading.Thread(target=stop_with_parent, daemon=True).start()
     result = run_job(job)
     with suppress(BrokenPipeError):  # the parent was killed
-        sender.send(result)
+        sender.send(replace(result, message=result.message[-MAX_MESSAGE_LENGTH:]))
 
 
 def _require_reachable(address: str) -> None:

@@ -25,8 +25,6 @@ from structattn.sweeps.trials_file import read_outcome, require_same_data, store
 from structattn.training.distributed import LostProcessError
 from structattn.training.run_training import train
 
-MAX_MESSAGE_LENGTH = 20_000  # characters; matches a pipe's buffer, so a worker can exit before its result is read
-
 
 @dataclass(frozen=True)
 class Job:
@@ -81,7 +79,7 @@ def _failed(error: Exception) -> JobResult:
         return JobResult("crashed", f"out of memory: {error}")
     if isinstance(error, OSError):
         return JobResult("failed", described(error))
-    return JobResult("failed", traceback.format_exc()[-MAX_MESSAGE_LENGTH:])
+    return JobResult("failed", traceback.format_exc())
 
 
 def _train_and_evaluate(job: Job) -> None:
