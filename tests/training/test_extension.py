@@ -94,6 +94,21 @@ def test_differences_are_stated_and_recorded(settings_for, tmp_path, caplog, tra
     assert (logs[0] == logs[1]) == (message is None)
 
 
+def test_a_patience_that_would_have_ended_the_run_before_is_stated(settings_for, tmp_path, caplog):
+    training = {"validate_every": 1, "optimizer": {"learning_rate": 0.3}}
+    train(settings_for(max_updates=30, **training), tmp_path / "probe")
+    events = [json.loads(line) for line in (tmp_path / "probe/events.jsonl").read_text().splitlines()]
+    improved = {event["update"]: event["improved"] for event in events if event["event"] == "validation"}
+    end = next(update for update in improved if improved[update] and not improved.get(update - 1, True))
+    train(settings_for(max_updates=end, **training), tmp_path / "run")
+    assert train(settings_for(early_stopping_patience=1, **training), tmp_path / "new").update < end
+    for patience, shown in ((30, 0), (1, 1)):
+        limits = {"early_stopping_patience": patience, "max_updates": end + 1}
+        train(None, shutil.copytree(tmp_path / "run", tmp_path / str(patience)), resume=True, limits=limits)
+        assert len(caplog.records) == shown
+    assert "early_stopping_patience=1 would have ended this run before" in caplog.text
+
+
 def test_checkpoints_from_before_and_after_belong_to_the_run(settings_for, tmp_path):
     train(settings_for(max_updates=4, validate_every=2), tmp_path / "run")
     train(None, tmp_path / "run", resume=True, limits={"max_updates": 6})

@@ -13,7 +13,7 @@ from structattn.runs.extensions import Extension, reason_of_end
 from structattn.runs.folder import RunFolder, check_same_settings
 from structattn.runs.logs import events_of
 from structattn.settings.run import RunSettings, with_limits
-from structattn.settings.training import Budget, EveryExamples
+from structattn.settings.training import Budget, EveryExamples, TrainingSettings
 from structattn.support.errors import CheckpointError, SettingsError, StructattnError, UsageError
 from structattn.text.folders.prepared import PreparedFolder
 from structattn.training.learner import Learner, generator_states, set_generator_states
@@ -137,7 +137,7 @@ def extend(
         )
     reason = reason_of_end(run_dir)
     before = with_limits(settings, limits)
-    differences = [*_of_schedule(before, settings, progress, order)]
+    differences = [*_of_schedule(before, settings, progress, order), *_of_patience(run_dir, settings.training)]
     if reason is not None and progress.last_validation == progress.update:
         differences += _of_last_validation(run_dir, before, progress, order)
     return Extension(progress.update, reason, limits, tuple(differences))
@@ -154,6 +154,19 @@ def _of_schedule(before: RunSettings, after: RunSettings, progress: Progress, or
         yield (
             f"the schedule {after.training.schedule.kind!r} ends with the run; the learning rates up to update "
             f"{progress.update} were those of a run of {old} updates, the further ones are those of {new} updates"
+        )
+
+
+def _of_patience(run_dir: RunFolder, training: TrainingSettings) -> Iterator[str]:
+    first = sum(stage.epochs for stage in training.curriculum)  # validations in the curriculum do not count
+    bad = longest = 0
+    for event in events_of(run_dir.events, ["validation"]):
+        bad = 0 if event["improved"] else bad + (event["epoch"] > first)
+        longest = max(longest, bad)
+    if training.early_stopping_patience is not None and longest >= training.early_stopping_patience:
+        yield (
+            f"early_stopping_patience={training.early_stopping_patience} would have ended this run before: it has had "
+            f"{longest} validations without improvement in a row"
         )
 
 
