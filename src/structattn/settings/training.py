@@ -1,6 +1,7 @@
 """Settings of training."""
 
 from dataclasses import dataclass
+from fractions import Fraction
 from math import floor
 from typing import Annotated, Final, Literal, Self
 
@@ -140,9 +141,14 @@ class TreeRegularization(Settings):
     def size(self, model: LanguageModelSettings) -> int:
         """Return how many numbers of a state are regularized."""
         if self.part == "coordinates":
-            return floor(self.share * model.d_model)
+            return floor(self._exact_share * model.d_model)
         num_heads = self._num_heads(model)
-        return round(self.share * num_heads) * model.d_model // num_heads
+        return int(self._exact_share * num_heads) * model.d_model // num_heads
+
+    @property
+    def _exact_share(self) -> Fraction:
+        """The decimal number that was written: 0.29 of 100 are 29."""
+        return Fraction(str(self.share))
 
     def _num_heads(self, model: LanguageModelSettings) -> int:
         layer = model.layers[self.chosen_layer(model)]
@@ -159,7 +165,7 @@ class TreeRegularization(Settings):
             num_heads = self._num_heads(model)
             if not num_heads:
                 raise ValueError(f"part: 'heads' needs softmax attention in layer {number}")
-            if not (self.share * num_heads).is_integer():
+            if (self._exact_share * num_heads).denominator != 1:
                 raise ValueError(f"share: {self.share} of {num_heads} heads; expected a share of whole heads")
         elif not self.size(model):
             raise ValueError(f"share: {self.share} of {model.d_model} numbers; expected at least one of them")

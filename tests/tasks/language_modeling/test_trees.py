@@ -9,6 +9,8 @@ import torch
 import structattn
 from structattn.operators import tree_regularization
 from structattn.settings.run import resolve_settings
+from structattn.settings.training import TreeRegularization
+from structattn.settings.transformer import LanguageModelSettings
 from structattn.support.errors import DataError, SettingsError
 from structattn.tasks.language_modeling.prepare import prepare_language_modeling
 from structattn.tasks.model import build_model_for
@@ -134,6 +136,14 @@ def test_training_lowers_the_loss_and_logs_it(folder, tmp_path):
 def test_settings_that_do_not_fit_are_refused(folder, regularization, model, message):
     with pytest.raises(SettingsError, match=rf"training\.tree_regularization: {message}"):
         settings_of(folder, regularization, model)
+
+
+def test_a_share_is_the_decimal_number_that_was_written():
+    model = LanguageModelSettings(**MODEL | {"d_model": 100, "num_heads": 25})
+    assert TreeRegularization(share=0.29).size(model) == 29
+    heads = TreeRegularization(part="heads", share=0.56)
+    heads.require_fits(model)
+    assert heads.size(model) == 56
 
 
 def test_other_tasks_losses_and_data_are_refused(folder, tmp_path):
