@@ -37,6 +37,13 @@ def test_rounded_degrees_of_freedom_give_wider_intervals():
     assert found.mean - low <= found.interval < 2 * (found.mean - low)
 
 
+@pytest.mark.parametrize("sample", range(20))
+def test_against_equal_scores_the_degrees_of_freedom_are_those_of_the_other_runs(sample):
+    scores = np.random.default_rng(sample).random(8)
+    found = difference_over_seeds(dict(enumerate(scores)), {100: 1.0, 101: 1.0})
+    assert found.interval == pytest.approx(sample_statistics([*scores]).interval, rel=1e-9)
+
+
 @pytest.mark.parametrize("second", [{1: 2.0}, {9: 2.0}])
 def test_one_run_has_no_interval(second):
     found = difference_over_seeds({1: 1.0, 2: 1.0}, second)

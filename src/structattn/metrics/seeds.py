@@ -46,5 +46,6 @@ def difference_over_seeds(first: Mapping[Seed, float], second: Mapping[Seed, flo
     if not sum(variances):
         return DifferenceOverSeeds(mean, 0.0, 0)
     squares = variances[0] ** 2 / (one.count - 1) + variances[1] ** 2 / (other.count - 1)
-    freedom = math.floor(sum(variances) ** 2 / squares)  # at least the smaller count minus 1; rounded to the safe side
+    # At least the smaller count minus 1; rounded to the safe side, but for errors of this precision.
+    freedom = math.floor(sum(variances) ** 2 / squares + 1e-9)
     return DifferenceOverSeeds(mean, critical_value(freedom + 1) * math.sqrt(sum(variances)), 0)
