@@ -119,7 +119,17 @@ def test_a_row_has_every_score_that_recipes_can_use(sweep, tmp_path, write_log):
     metrics = {name: {"value": 30.0, "interval": 1.0, "signature": ""} for name in METRICS}
     agreement = {"precision_of_symbols": 0.25, "recall_of_symbols": 0.75}
     pairs = {"types": {"np_agreement": {"value": 0.9, "trials": 10, "right": 9, "least": 0.6, "most": 1.0}}}
+    binned = [
+        {"attribute": attribute, "binning": binning, "difference": difference}
+        for attribute, binning, difference in (
+            ("reference length", "equal count", -0.5),
+            ("reference length", "equal count", -2.5),
+            ("off-diagonality, encoder", "equal count", 1.5),
+            ("off-diagonality, encoder", "equal width", 9.0),
+        )
+    ]
     for path, content in (
+        ("analyses/test-against-base.json", {"bins": binned}),
         ("scores/test.json", plain | {"translation": metrics, "dependencies": agreement}),
         ("analyses/contrastive-lingeval97.json", pairs),
         ("analyses/chunking.json", {"streams": [{"stream": None, "scores": TAGGING}]}),
@@ -134,6 +144,11 @@ def test_a_row_has_every_score_that_recipes_can_use(sweep, tmp_path, write_log):
         write_json(tmp_path / trial.name / path, "analysis" if path.startswith("analyses") else "scores", content)
     (row,) = table_rows([result_of(Job(trial, tmp_path / trial.name))])
     assert set(row.splits["test"]) == {*SCORES, *(f"{name} ±" for name in METRICS)}
+    assert row.splits["comparison"] == {
+        "reference_length_1_of_2": -0.5,
+        "reference_length_2_of_2": -2.5,
+        "off_diagonality_encoder_1_of_1": 1.5,
+    }
     assert row.splits["contrastive"] == {"np_agreement": 0.9}
     assert row.splits["chunking"] == {"accuracy": 0.9, "precision": 0.1, "recall": 0.2, "f1": 0.3}
     brackets = {"precision": 0.1, "recall": 0.2, "f1": 0.3, "exact": 0.4}

@@ -50,7 +50,8 @@ SCORES = (
 """Scores of a split, NAME in SPLIT.NAME. Those of recognition are within the lengths of training and beyond them:
 accuracy; cross-entropy of members in nats per symbol, and its difference from the lower bound."""
 
-CONTRASTIVE, CHUNKING, PARSING, NEIGHBOURS, BLIMP, SYNTAXGYM, EXTRACTION = ANALYSES = (
+COMPARISON, CONTRASTIVE, CHUNKING, PARSING, NEIGHBOURS, BLIMP, SYNTAXGYM, EXTRACTION = ANALYSES = (
+    "comparison",
     "contrastive",
     "chunking",
     "parsing",
@@ -59,7 +60,8 @@ CONTRASTIVE, CHUNKING, PARSING, NEIGHBOURS, BLIMP, SYNTAXGYM, EXTRACTION = ANALY
     "syntaxgym",
     "extraction",
 )
-"""Replace the name of a split: accuracy on contrastive pairs by type of error, contrastive.TYPE; scores of
+"""Replace the name of a split: accuracy on contrastive pairs by type of error, contrastive.TYPE; differences in BLEU
+from a base run by bin of sentences, after `structattn compare`, comparison.reference_length_5_of_5; scores of
 `structattn evaluate --suite chunking`, chunking.f1, or chunking.syntactic_f1 of one of two streams; of `--suite trees`,
 parsing.f1; of `structattn inspect --tags`, neighbours.source_agreement; of `evaluate --suite blimp`, accuracy on all
 pairs, blimp.all, or on those of a field, phenomenon or paradigm; of `evaluate --suite syntaxgym` on several suites,
@@ -76,7 +78,7 @@ class ScoreName(Settings):
         default="validation",
         pattern=r"^(validation|\w+\.\w[\w.]*)$",
         description="validation, SPLIT.NAME such as test.accuracy, or contrastive.TYPE with a type of error, or "
-        "chunking.NAME, parsing.NAME, neighbours.NAME, blimp.NAME, syntaxgym.NAME or extraction.NAME",
+        "comparison.NAME, chunking.NAME, parsing.NAME, neighbours.NAME, blimp.NAME, syntaxgym.NAME or extraction.NAME",
     )
     statistic: Literal["selected", "mean", "min", "max", "share"] = Field(
         default="selected",

@@ -1,5 +1,6 @@
 """What a sweep and its report read from the run folder of a trial."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,10 +10,20 @@ from structattn.runs.checkpoint import DamagedCheckpointError, read_manifest, re
 from structattn.runs.folder import RunFolder
 from structattn.runs.selection import best_update, best_updates, verified_events
 from structattn.runs.store import checkpoint_path, checkpoint_updates
-from structattn.settings.published import BLIMP, CHUNKING, CONTRASTIVE, EXTRACTION, NEIGHBOURS, PARSING, SYNTAXGYM
+from structattn.settings.published import (
+    BLIMP,
+    CHUNKING,
+    COMPARISON,
+    CONTRASTIVE,
+    EXTRACTION,
+    NEIGHBOURS,
+    PARSING,
+    SYNTAXGYM,
+)
 from structattn.settings.run import unit_of_loss
 from structattn.settings.training import Budget, TrainingSettings, Unit
 from structattn.support.errors import StructattnError
+from structattn.support.grouping import grouped
 from structattn.support.json_files import read_json
 from structattn.sweeps.trials import Trial
 from structattn.training.progress import current_epoch, has_trained
@@ -170,6 +181,8 @@ Scores = dict[str, float]
 def analysis_scores(run_dir: Path) -> dict[str, Scores]:
     """Return pseudo-split -> name of the score -> score, for the analyses that a run has.
 
+    - ``comparison``: differences in BLEU from a base run by bins with equally many sentences, from the first, as
+      ``reference_length_1_of_5``; if a run was compared with several, those from the last by name.
     - ``contrastive``: accuracy by type of error, over all suites.
     - ``chunking``: accuracy, precision, recall and f1; of two streams ``syntactic_f1``, ``semantic_f1`` and so on.
     - ``parsing``: the same for labelled brackets but accuracy, ``exact``, ``unlabelled_f1``, ``malformed``, and
@@ -184,11 +197,22 @@ def analysis_scores(run_dir: Path) -> dict[str, Scores]:
     """
     analyses: dict[str, Scores] = {}
     for name, scores_of in _READERS.items():
-        paths = sorted((run_dir / "analyses").glob(f"{name}*.json"), key=lambda path: path.stem)
+        names = "*-against-*.json" if name == COMPARISON else f"{name}*.json"
+        paths = sorted((run_dir / "analyses").glob(names), key=lambda path: path.stem)
         scores = [scores_of(read_json(path, "analysis")) for path in paths]
         if any(scores):
             analyses[name] = {key: value for each in scores for key, value in each.items()}
     return analyses
+
+
+def _comparison(analysis: Mapping[str, Any]) -> Scores:
+    """Return attribute_BIN_of_BINS -> difference; other analyses, whose names may have the word, have no bins."""
+    bins = [each for each in analysis.get("bins", ()) if each["binning"] == "equal count"]
+    return {
+        f"{re.sub(r'[^a-z]+', '_', attribute)}_{number}_of_{len(of_attribute)}": each["difference"]
+        for attribute, of_attribute in grouped(bins, lambda each: each["attribute"]).items()
+        for number, each in enumerate(of_attribute, start=1)
+    }
 
 
 def _chunking(analysis: Mapping[str, Any]) -> Scores:
@@ -228,6 +252,7 @@ def _blimp(analysis: Mapping[str, Any]) -> Scores:
 
 
 _READERS: dict[str, Callable[[Mapping[str, Any]], Scores]] = {
+    COMPARISON: _comparison,
     CONTRASTIVE: lambda analysis: {kind: each["value"] for kind, each in analysis["types"].items()},
     CHUNKING: _chunking,
     PARSING: _parsing,
