@@ -98,7 +98,13 @@ def setting_changes(stored: SweepSettings, recipe: SweepSettings, cells: list[Ce
             changes.append(f"{' '.join(cell.values())} is no cell of the recipe now")
         else:
             changes += differences(cell_settings(stored, cell), cell_settings(recipe, cell))
-    return list(dict.fromkeys(re.sub(r"[.][0-9]+", "", change, count=1) for change in changes))
+    return list(dict.fromkeys(map(_of_any_layer, changes)))
+
+
+def _of_any_layer(change: str) -> str:
+    """Leave out the index in the path of a setting, so that the same change of all layers is one."""
+    path, was, values = change.partition(" was ")
+    return re.sub(r"[.][0-9]+", "", path, count=1) + was + values
 
 
 def _numbers(statistics: dict[str, Any]) -> list[float]:
