@@ -32,7 +32,9 @@ from structattn.extraction.stacks import (
 from structattn.extraction.threshold import Threshold
 from structattn.extraction.verdict import verdict_of
 from structattn.loading.runs import open_run
+from structattn.models.builders.models import build_model
 from structattn.settings.run import resolve_settings
+from structattn.settings.transformer import LanguageModelSettings
 from structattn.support.errors import UsageError
 from structattn.tasks.formal_languages.grammar import Grammar, normalized, pruned, rule
 from structattn.tasks.formal_languages.language_files import draft
@@ -263,6 +265,13 @@ def test_a_model_of_another_kind_is_named():
     model = SimpleNamespace(kind="lstm")
     run = SimpleNamespace(run_dir=Path("runs/lstm"), model=None, settings=SimpleNamespace(model=model))
     with pytest.raises(UsageError, match="runs/lstm: is a model of kind 'lstm'; expected a transformer language model"):
+        stack_reader(run)
+
+
+def test_a_looped_model_is_refused():
+    settings = LanguageModelSettings(d_model=4, num_heads=2, d_ff=4, layers="1.superposition-3", loops=2)
+    run = SimpleNamespace(run_dir=Path("runs/looped"), model=build_model(settings, 5))
+    with pytest.raises(UsageError, match="runs/looped: has loops, in which a stack runs several times"):
         stack_reader(run)
 
 

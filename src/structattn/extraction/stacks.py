@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from structattn.attention import NondeterministicStackAttention, SuperpositionStackAttention
 from structattn.extraction.automaton import Action
 from structattn.loading.trained_run import TrainedRun
-from structattn.models import LanguageModel
+from structattn.models import LanguageModel, LoopedLayers
 from structattn.operators import StackAction, nondeterministic_stack_best_run
 from structattn.support.errors import UsageError
 from structattn.support.shapes import Float, Int
@@ -176,11 +176,14 @@ def stack_reader(run: TrainedRun, layer: int | None = None) -> StackReader:
     """Return the reader of the only stack of a language model, or of that in a layer, counted from 0.
 
     Raises:
-        UsageError: the model is no transformer language model, or has no stack there, several, or one of another kind.
+        UsageError: the model is no transformer language model, has loops, or has no stack there, several, or one of
+            another kind.
     """
     if not isinstance(run.model, LanguageModel):
         kind = run.settings.model.kind
         raise UsageError(f"{run.run_dir}: is a model of kind {kind!r}; expected a transformer language model")
+    if isinstance(run.model.layers, LoopedLayers):
+        raise UsageError(f"{run.run_dir}: has loops, in which a stack runs several times; expected a model without")
     stacks = [
         (index, module)
         for index, block in enumerate(run.model.layers.blocks)
