@@ -97,6 +97,10 @@ class RunSettings(Settings):
         ):
             if given and self.task not in tasks:
                 raise ValueError(f"{field} needs the task {' or '.join(map(repr, tasks))}; the task is {self.task!r}")
+        if self.evaluation.dropout and self.model.kind in ("gpt2", "roberta"):
+            raise ValueError(
+                f"evaluation.dropout: true needs a model of this package; model.kind is {self.model.kind!r}"
+            )
         return self
 
     @model_validator(mode="after")

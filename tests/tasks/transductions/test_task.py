@@ -266,6 +266,9 @@ def test_dropout_in_evaluation_changes_the_scores_of_evaluation_only(folder, tmp
 def test_dropout_in_evaluation_is_for_transductions(folder):
     with pytest.raises(SettingsError, match=r"evaluation\.dropout: true needs the task 'masked_transduction'"):
         resolve_settings({"task": "formal_language", "data": str(folder), "evaluation": {"dropout": True}})
+    tree = {"task": "autoregressive_transduction", "data": str(folder), "evaluation": {"dropout": True}}
+    with pytest.raises(SettingsError, match=r"evaluation\.dropout: true needs a model of this package; .* 'gpt2'"):
+        resolve_settings(tree | {"model": {"kind": "gpt2", "d_model": 8, "num_heads": 2, "d_ff": 8}})
 
 
 def test_other_data_and_batches_are_refused(folder, tmp_path):
