@@ -19,6 +19,14 @@ def test_evaluating_restores_the_previous_mode(was_training):
     assert model.training == model[0].training == was_training
 
 
+def test_evaluating_restores_the_mode_of_each_submodule():
+    model = nn.Sequential(nn.Linear(2, 2), nn.Dropout())
+    model[1].eval()
+    with evaluating(model):
+        assert not any(module.training for module in model.modules())
+    assert [module.training for module in model.modules()] == [True, True, False]
+
+
 def test_evaluating_restores_the_mode_after_an_exception():
     model = nn.Dropout()
     with pytest.raises(ZeroDivisionError), evaluating(model):

@@ -14,19 +14,18 @@ ModelT = TypeVar("ModelT", bound=nn.Module)
 
 @contextmanager
 def evaluating(model: ModelT) -> Iterator[ModelT]:
-    """Put a model into evaluation mode, and back into its previous mode at the end, also after an exception.
+    """Put a model into evaluation mode, and each submodule back into its previous mode, also after an exception.
 
-        with evaluating(model), torch.no_grad():
-            logits = model(tokens)
-
-    As with ``nn.Module.train``, all submodules take the mode of ``model``.
+    with evaluating(model), torch.no_grad():
+        logits = model(tokens)
     """
-    was_training = model.training
+    before = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
         yield model
     finally:
-        model.train(was_training)
+        for module, was_training in before:
+            module.training = was_training
 
 
 @contextmanager
