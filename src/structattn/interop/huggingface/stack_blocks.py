@@ -73,6 +73,10 @@ class _FollowedByStack(nn.Module):
     stack: StackSublayer | None
     running_call: _RunningCall
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copy and pickle by the block's own class: this one is made at run time, and is not found by its name."""
+        return _new_block, (type(self).__bases__[1],), self.__dict__
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Give ``forward`` the padding as an argument, since gradient checkpointing repeats it after the call."""
         return super().__call__(*args, stack_padding=self.running_call.padding, **kwargs)
@@ -121,6 +125,11 @@ def insert_stacks(model: PreTrainedModel, stack: Stack) -> list[StackSublayer]:
 def _followed_by_stack(block_class: Any) -> Any:
     """Return the subclass under the same name, by which users of transformers tell what not to split or to wrap."""
     return type(block_class.__name__, (_FollowedByStack, block_class), {"__module__": __name__})
+
+
+def _new_block(block_class: Any) -> Any:
+    followed = _followed_by_stack(block_class)
+    return followed.__new__(followed)
 
 
 def _blocks_of(model: PreTrainedModel) -> Any:
