@@ -240,6 +240,8 @@ def _write_tokenizer(run: TrainedRun, text: TextTokenizer, folder: Path, padding
     }
     if form.has_mask:
         found.add_special_tokens([MASK_SYMBOL])  # its id is the next one
+        if found.token_to_id(MASK_SYMBOL) != text.vocabulary.size:
+            raise UsageError(f"tokenizer: {MASK_SYMBOL} is a token of the text; in tokenizer.json it is the mask")
         config["mask_token"] = MASK_SYMBOL
     write_unflushed(folder / "tokenizer.json", found.to_str())
     write_unflushed(folder / "tokenizer_config.json", json.dumps(config, indent=2) + "\n")
