@@ -14,7 +14,9 @@ from structattn.decoding import greedy_search, start_continuation, start_transla
 from structattn.interop.export.formats import export_run, model_card
 from structattn.interop.export.input_form import input_form
 from structattn.interop.export.tokenizer import make_tokenizer
+from structattn.loading.runs import open_run
 from structattn.runs.folder import RunFolder
+from structattn.settings.run import resolve_settings
 from structattn.support.errors import UsageError
 from structattn.support.special_tokens import BOS, CLASS_OFFSET, EOS
 from structattn.tasks.language_modeling.prepare import prepare_language_modeling
@@ -23,6 +25,7 @@ from structattn.text.folders.prepared import open_prepared
 from structattn.text.folders.text_tokenizer import TextTokenizer
 from structattn.text.tokenization.tokenizers import SymbolTokenizer
 from structattn.text.tokenization.vocabulary import Vocabulary
+from structattn.training.run_training import train
 
 
 @pytest.fixture(autouse=True)
@@ -92,6 +95,23 @@ def test_padding_at_the_left_changes_nothing(exported, trained, library, kind):
         alone = model.generate(**tokenizer([line], return_tensors="pt"), do_sample=False, max_new_tokens=6)[0]
         texts = (tokenizer.decode(each, skip_special_tokens=True) for each in (alone, ids))
         assert len(set(texts)) == 1
+
+
+def test_a_text_with_the_word_mask_is_refused(tmp_path):
+    text = tmp_path / "text"
+    text.write_text("a <mask> dog\nthe <mask>\n")
+    prepare_language_modeling(tmp_path / "data", text, text)
+    tree = {"task": "masked_language_modeling", "data": str(tmp_path / "data"), "model": MASKED["masked"][0]}
+    train(resolve_settings({**tree, "training": {"max_updates": 1}}), tmp_path / "run")
+    with pytest.raises(UsageError, match="tokenizer: <mask> is a token of the text"):
+        export_run(open_run(tmp_path / "run", "last"), "huggingface", tmp_path / "exported")
+    assert not (tmp_path / "exported").exists()
+
+
+def test_a_gpt2_has_the_dropout_of_the_run(trained, exported, library):
+    model = {**CAUSAL["tied"][1], "dropout": 0.25, "embedding_dropout": 0.5, "attention_dropout": 0.0}
+    config = exported(trained("sentences", model), library.AutoModelForCausalLM)[0].config
+    assert (config.resid_pdrop, config.embd_pdrop, config.attn_pdrop) == (0.25, 0.5, 0.0)
 
 
 @torch.no_grad()

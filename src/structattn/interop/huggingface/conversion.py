@@ -15,6 +15,7 @@ from structattn.interop.huggingface.own_seq2seq import OWN_CLASSES, StructattnFo
 from structattn.interop.huggingface.pretrained import quiet
 from structattn.interop.huggingface.remote_code import auto_map_of
 from structattn.models import Embedding, LanguageModel, MaskedLanguageModel
+from structattn.models.builders.mechanisms import dropout_rate
 from structattn.settings.base import Settings
 from structattn.settings.embeddings import Learned, NoPositions, Sinusoidal, TableEmbedding, max_positions
 from structattn.settings.layers import SoftmaxLayer
@@ -49,6 +50,7 @@ def is_gpt2(settings: Settings) -> bool:
 def gpt2_from_own(model: LanguageModel, settings: LanguageModelSettings) -> GPT2LMHeadModel:
     """Return a GPT-2 whose logits of ids from 2 on are those of a model for which ``is_gpt2`` holds.
 
+    It has the model's dropout but that of hidden units, which GPT-2 has not.
     The logits of ``<pad>`` and ``<bos>`` are 0; generation suppresses them.
     """
     positions = settings.positions.max_positions if isinstance(settings.positions, Learned) else UNLIMITED_POSITIONS
@@ -61,6 +63,9 @@ def gpt2_from_own(model: LanguageModel, settings: LanguageModelSettings) -> GPT2
         n_head=model.layers.blocks[0].attention.layer.projection.num_heads,
         activation_function="relu",
         tie_word_embeddings=False,
+        resid_pdrop=settings.dropout,
+        embd_pdrop=dropout_rate(settings, settings.embedding_dropout),
+        attn_pdrop=dropout_rate(settings, settings.attention_dropout),
         pad_token_id=PAD,
         bos_token_id=BOS,
         eos_token_id=EOS,
