@@ -10,6 +10,7 @@ pytest.importorskip("transformers", reason="transformers is not installed; pip i
 import transformers
 
 from structattn.interop import huggingface
+from structattn.interop.huggingface.own_models import hidden_states_of
 from structattn.support.special_tokens import BOS, EOS
 
 VOCABULARY = 40
@@ -22,6 +23,8 @@ CAUSAL = {
     "two streams": {"kind": "two_stream", "num_layers": 1, **SIZES},
     "lstm": {"kind": "lstm", "hidden_size": 6, "stack": "superposition-4"},
 }
+TIED_STREAMS = {"kind": "two_stream", "num_layers": 1, **SIZES, "tied_embeddings": True}
+LSTM_WITH_TABLE = {"kind": "lstm", "hidden_size": 6, "embedding_size": 5}
 WITH_TABLE = ("superposition", "stack pointer, tied", "rotary")
 MASKED = {"kind": "masked", **SIZES, "layers": "1.superposition-4"}
 TRANSLATOR = {
@@ -227,6 +230,16 @@ def test_embeddings_may_be_given_in_the_place_of_ids(own, texts, batch_of, kind)
         model(ids, inputs_embeds=vectors)
 
 
+def test_a_translator_takes_a_mask_of_any_dtype(translator, texts, batch_of):
+    ids, mask = batch_of([text % 27 + 3 for text in texts], "right")
+    target = torch.tensor([[BOS, 4, 5]] * 3)
+    expected, *others = (
+        translator(ids, attention_mask=mask.to(dtype), decoder_input_ids=target).logits
+        for dtype in (torch.int64, torch.bool, torch.float32)
+    )
+    assert all(torch.equal(each, expected) for each in others)
+
+
 @pytest.mark.parametrize("model_class", ["StructattnModel", "StructattnForSequenceClassification", None])
 @pytest.mark.parametrize("settings", [CAUSAL["superposition"], CAUSAL["lstm"], MASKED], ids=lambda each: each["kind"])
 def test_ids_past_the_vocabulary_are_refused_by_name(own, texts, settings, model_class):
@@ -249,6 +262,12 @@ def test_ids_past_a_vocabulary_of_a_translator_are_refused_by_name(translator, n
     assert translator(**ids).loss.isfinite()
     with pytest.raises(ValueError, match=f"id {size} is not in the vocabulary of 0 to {size - 1}"):
         translator(**ids | {name: torch.tensor([[4, size, 2]])})
+
+
+def test_a_recurrent_model_refuses_vectors(own, texts):
+    model, ids = own(LSTM_WITH_TABLE), texts[0][None]
+    with pytest.raises(NotImplementedError, match="passes over <bos>, which it knows by its id"):
+        model(inputs_embeds=model.get_input_embeddings()(ids))
 
 
 @pytest.mark.parametrize("kind", ["two streams", "lstm"])
@@ -316,7 +335,9 @@ def test_gradient_checkpointing_changes_no_gradient(own, texts, kind):
         assert_close(result, expected[name], 1e-10)
 
 
-@pytest.mark.parametrize("settings", [CAUSAL["superposition"], CAUSAL["lstm"], MASKED], ids=lambda each: each["kind"])
+@pytest.mark.parametrize(
+    "settings", [CAUSAL["superposition"], CAUSAL["lstm"], TIED_STREAMS, MASKED], ids=lambda each: each["kind"]
+)
 def test_a_classifier_on_the_weights_of_a_language_model(own, texts, batch_of, tmp_path, settings):
     name = "StructattnForMaskedLM" if settings["kind"] == "masked" else "StructattnForCausalLM"
     language_model = own(settings, name)
@@ -331,7 +352,7 @@ def test_a_classifier_on_the_weights_of_a_language_model(own, texts, batch_of, t
         logits = model(ids, attention_mask=mask).logits
         assert logits.shape == (3, 3)
         for row, text in zip(logits, texts, strict=True):
-            states = language_model.model.hidden_states(text[None])
+            states = hidden_states_of(language_model.model, text[None], None)
             position = 0 if settings["kind"] == "masked" else -1
             assert_close(row, model.score(states[0, position]))
     out = model(ids, attention_mask=mask, labels=torch.tensor([0, 2, 1]))

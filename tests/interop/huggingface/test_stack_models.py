@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 from types import MappingProxyType
@@ -292,6 +293,14 @@ def test_copies_have_paddings_of_their_own(hf, gpt2, lively, ids_of, batch_of):
     assert_close(again(ids, attention_mask=mask).logits, stacked(ids, attention_mask=mask).logits)
 
 
+def test_a_model_can_be_pickled(hf, gpt2, lively, ids_of, tmp_path):
+    stacked, ids = lively(hf.add_stack_attention(gpt2(), STACKS["superposition"])), ids_of(2, 5)
+    torch.save(stacked, tmp_path / "model.pt")
+    again = torch.load(tmp_path / "model.pt", weights_only=False)
+    assert_close(again(ids).logits, stacked(ids).logits)
+    assert type(again.transformer.h[0]) is type(stacked.transformer.h[0])
+
+
 def test_padding_between_tokens_is_stepped_over(hf, lively, roberta, stack, ids_of):
     stacked = lively(hf.add_stack_attention(roberta(), stack))
     ids, mask = ids_of(2, 6), torch.tensor([[1, 0, 1, 1, 0, 1], [1, 1, 1, 1, 1, 1]])
@@ -310,8 +319,9 @@ def test_packed_rows_are_refused(hf, gpt2):
 
 def test_masks_that_hide_what_is_padding_are_refused(hf, gpt2):
     stacked = hf.add_stack_attention(gpt2())
-    with pytest.raises(ValueError, match="attention_mask has 4 axes"):
-        stacked(torch.tensor([[5, 6]]), attention_mask=torch.ones(1, 1, 2, 2, dtype=torch.bool))
+    for shape in ((1, 1, 2, 2), (1, 2, 2)):
+        with pytest.raises(ValueError, match=re.escape(f"attention_mask has shape {shape}; a model with stacks needs")):
+            stacked(torch.tensor([[5, 6]]), attention_mask=torch.ones(shape, dtype=torch.bool))
     with pytest.raises(ValueError, match="attention_mask has 1 positions; expected at least 2"):
         stacked(torch.tensor([[5, 6]]), attention_mask=torch.ones(1, 1))
 

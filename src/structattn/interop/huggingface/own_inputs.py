@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from structattn.attention import Explanation, Streams
 from structattn.interop.huggingface.padding import Padding
-from structattn.models import Embedding, MaskedLanguageModel
+from structattn.models import Embedding, MaskedLanguageModel, RecurrentLanguageModel
 from structattn.models.layers import Layers
 from structattn.support.shapes import Float, Int, Shaped
 from structattn.support.special_tokens import EOS
@@ -71,9 +71,15 @@ class AnyInputs:
         return logits, state
 
     def call(self, function: Callable[[Tensor], _T], x: Tensor) -> _T:
-        """Return the value of a function that gives its ids to the model; for vectors, of other ids with these rows."""
+        """Return the value of a function that gives its ids to the model; for vectors, of other ids with these rows.
+
+        Raises:
+            NotImplementedError: vectors are given to a model without a table, or to one that must see ``<bos>``.
+        """
         if not x.is_floating_point():
             return function(x)
+        if isinstance(self.model, RecurrentLanguageModel):
+            raise NotImplementedError("a recurrent model passes over <bos>, which it knows by its id; expected ids")
         table = embedding_of(self.model).table
         hook = table.register_forward_hook(in_this_thread(lambda module, args, rows: x.view(rows.shape)))
         try:

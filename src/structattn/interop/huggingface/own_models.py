@@ -279,7 +279,7 @@ class StructattnForSequenceClassification(OwnModel):
     def __init__(self, config: Any) -> None:
         super().__init__(config)
         output = self.model.output
-        size = self.model.embedding.table.embedding_dim if output is None else output.in_features
+        size = self.model.embedding.class_embeddings().shape[1] if output is None else output.in_features
         self.score = nn.Linear(size, config.num_labels, bias=False)
         self.post_init()
 

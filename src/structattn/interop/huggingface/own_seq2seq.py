@@ -137,7 +137,7 @@ class StructattnForSeq2SeqLM(WithStateCache, OwnModel, GenerationMixin):
         encoded = (
             self.get_encoder()(input_ids, attention_mask, **kwargs) if encoder_outputs is None else encoder_outputs
         )
-        memory, lengths = encoded[0], None if attention_mask is None else attention_mask.sum(1)
+        memory, lengths = encoded[0], None if attention_mask is None else (attention_mask != 0).sum(1)
         target, padding = _target(decoder_input_ids, decoder_attention_mask, labels)
         cache, decoder = cache_of(past_key_values, kwargs), _DecoderOfMemory(self.model, memory, lengths)
         if cache is None:

@@ -66,18 +66,18 @@ def padding_of(mask: Tensor | None, time: int) -> Padding | None:
     """Return the padding among the last ``time`` positions of an attention mask; None if there is none.
 
     Args:
-        mask: (B, S) with S at least ``time``, 0 for padding, as tokenizers return it; None: no padding.
+        mask: (B, S) or (B, 1, S) with S at least ``time``, 0 for padding, as tokenizers return it; None: no padding.
         time: T, number of input positions, after those in the cache.
 
     Raises:
-        ValueError: the mask has more than two axes, or too few positions.
+        ValueError: the mask has other axes, or too few positions.
     """
     if mask is None:
         return None
-    if mask.ndim > 3:
+    if mask.ndim > 3 or (mask.ndim == 3 and mask.shape[1] != 1):
         raise ValueError(
-            f"attention_mask has {mask.ndim} axes; a model with stacks needs a mask (batch, time) and a dynamic cache "
-            "(a static cache makes other masks)"
+            f"attention_mask has shape {tuple(mask.shape)}; a model with stacks needs a mask (batch, time) and a "
+            "dynamic cache (a static cache makes other masks)"
         )
     if mask.shape[-1] < time:
         raise ValueError(f"attention_mask has {mask.shape[-1]} positions; expected at least {time}")
