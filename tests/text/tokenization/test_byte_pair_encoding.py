@@ -33,6 +33,10 @@ def test_the_lectures_merges_in_order():
     assert train_bpe(LECTURE, 4, "none").merges[3] == ("lo", "w")
 
 
+def test_characters_of_words_that_did_not_fit_into_memory_give_no_merges():
+    assert train_bpe(LECTURE | {"é": 0, "漢": 0}, 3, "none") == train_bpe(LECTURE, 3, "none")
+
+
 @pytest.mark.parametrize(
     ("word", "pieces"),
     [("lowest", "lo w est"), ("newer", "n e w e r"), ("est", "est"), ("lolo", "lo lo"), ("sest", "s est")],

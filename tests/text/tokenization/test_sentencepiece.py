@@ -116,3 +116,9 @@ def test_a_missing_library_is_reported(monkeypatch):
     for act in (lambda: coded("bpe"), lambda: SentencePieceModel(model).segment("low")):
         with pytest.raises(UsageError, match=r"pip install .*'sentencepiece>"):
             act()
+
+
+@pytest.mark.parametrize("algorithm", ["bpe", "unigram"])
+def test_characters_of_words_that_did_not_fit_into_memory_are_pieces(algorithm):
+    model = train_sentencepiece({"▁low": 9, "▁lot": 5, "é": 0}, 12, algorithm)
+    assert model.segment("▁loé")[-1] == "é"

@@ -99,7 +99,8 @@ def train_bpe(pretokens: Mapping[str, int], num_merges: int, marker: str = "end"
     library tokenizers.
 
     Args:
-        pretokens: the counts of ``BytePairEncoding.pretokenize`` on the training text.
+        pretokens: the counts of ``BytePairEncoding.pretokenize`` on the training text; 0 where its words did not fit
+            into memory.
         num_merges: the number of merges; fewer are learned if no adjacent pieces are left.
         marker: see ``BytePairEncoding``.
 
@@ -108,7 +109,7 @@ def train_bpe(pretokens: Mapping[str, int], num_merges: int, marker: str = "end"
     """
     tokenizers = import_library("tokenizers", "mt", _PURPOSE)
     counts = _without_marks(pretokens) if marker == "continuation" else pretokens
-    num_characters = len(set().union(*counts))
+    num_characters = len(set().union(*(pretoken for pretoken, count in counts.items() if count)))
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.CharDelimiterSplit(_SEPARATOR)
     trainer = tokenizers.trainers.BpeTrainer(
@@ -198,7 +199,8 @@ def train_sentencepiece(pretokens: Mapping[str, int], size: int, algorithm: str)
     """Train a SentencePiece model (Kudo & Richardson 2018) that covers every character, without normalization.
 
     Args:
-        pretokens: the counts of ``SentencePieceModel.pretokenize`` on the training text.
+        pretokens: the counts of ``SentencePieceModel.pretokenize`` on the training text; 0 of characters that are to be
+            pieces, though their words did not fit into memory.
         size: the number of pieces, a soft limit: fewer if the text has no more.
         algorithm: ``bpe`` or ``unigram`` (Kudo 2018).
 
@@ -209,7 +211,7 @@ def train_sentencepiece(pretokens: Mapping[str, int], size: int, algorithm: str)
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=(f"{pretoken}\t{count}" for pretoken, count in sorted(pretokens.items())),
+            sentence_iterator=(f"{pretoken}\t{count}" for pretoken, count in sorted(pretokens.items()) if count),
             input_format="tsv",
             model_writer=model,
             model_type=algorithm,
