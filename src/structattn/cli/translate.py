@@ -83,10 +83,10 @@ def translate(
     check_output_files({"--alignments": alignments}, {"--prefixes": prefixes})
     opened, changes = list(open_runs(runs)), overrides_of(runs)[1]
     how = opened[0].settings.evaluation
-    if "beam_size" not in changes:
+    sampling = seeded_sampling(temperature, top_k, top_p, seed)
+    if "beam_size" not in changes and sampling is None:
         how = how.changed({"beam_size": max(n_best, how.beam_size)})
     translator = replace(make_translator(opened, how, precision), aligns=alignments is not None)
-    sampling = seeded_sampling(temperature, top_k, top_p, seed)
     if sampling is not None:
         _require_no_search(changes)
         translator = replace(translator, sampling=sampling)

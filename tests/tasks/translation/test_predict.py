@@ -140,6 +140,10 @@ def test_samples_depend_on_the_line_and_the_seed_only(workspace, run):
     assert [found[0].text for found in other] != [found[0].text for found in whole]
 
 
+def test_samples_need_no_beam_of_their_number(run):
+    assert len(run.translate(["zwei eins"], n=1001, temperature=1.0)[0]) == 1001
+
+
 def test_sampling_at_temperature_0_is_a_beam_search_of_size_1(workspace):
     runner, run, text = CliRunner(), str(workspace / "run"), b"zwei eins\n\ndrei\n"
     drawn = runner.invoke(app, ["translate", run, "--temperature", "0"], input=text)
@@ -206,6 +210,7 @@ def test_bootstrap_distinguishes_a_better_system_from_a_worse_one():
     references = [target for _, target in pairs(60, 5)]
     worse = [" ".join(reversed(line.split())) for line in references]
     assert {each.p for each in compare_systems(worse, list(worse), references, samples=100).values()} == {1.0}
+    assert {each.p for each in compare_systems(worse[:1], references[:1], references[:1], samples=9).values()} == {1.0}
     found = compare_systems(worse, references, references, samples=100)
     assert found["BLEU"].second == pytest.approx(100)
     assert found["BLEU"].p < 0.05

@@ -178,7 +178,8 @@ def make_line_translator(
         UsageError: the run is of another kind, an argument is out of its range, or a setting unknown or invalid.
     """
     require_counts(n=n)
-    search = run.settings.evaluation.changed({"beam_size": max(n, run.settings.evaluation.beam_size), **evaluation})
+    own = run.settings.evaluation
+    search = own.changed({"beam_size": max(n, own.beam_size) if sampling is None else own.beam_size, **evaluation})
     if sampling is None and n > search.beam_size:
         raise UsageError(f"n is {n}; expected 1 to {search.beam_size}, the size of the beam")
     translator = make_translator([run], search, precision)
