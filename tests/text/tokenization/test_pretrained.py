@@ -94,6 +94,21 @@ def test_a_prepared_folder_has_the_tokenizer(folder, tmp_path, mode):
         open_prepared(tmp_path / "data")
 
 
+@pytest.mark.parametrize("skip_empty", [True, False])
+def test_a_line_of_which_a_tokenizer_leaves_nothing_is_refused(tmp_path, skip_empty):
+    inner = tokenizers.Tokenizer(tokenizers.models.WordLevel({"[UNK]": 0, "low": 1}, unk_token="[UNK]"))
+    inner.normalizer = tokenizers.normalizers.BertNormalizer()
+    inner.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    (tmp_path / "model").mkdir()
+    inner.save(str(tmp_path / "model/tokenizer.json"))
+    (tmp_path / "model/special_tokens_map.json").write_text(json.dumps({"unk_token": "[UNK]"}))
+    (tmp_path / "text").write_text("low low\n\u200b\nlow\n", encoding="utf-8")
+    settings = TextSettings("pretrained", tokenizer=str(tmp_path / "model"), skip_empty=skip_empty)
+    with pytest.raises(DataError, match=r"text:2:1: the tokenizer leaves nothing of this line"):
+        prepare_language_modeling(tmp_path / "out", tmp_path / "text", tmp_path / "text", settings=settings)
+    assert not (tmp_path / "out").exists()
+
+
 def test_folders_that_are_no_tokenizers_are_refused(folder, tmp_path):
     with pytest.raises(DataError, match=r"tokenizer\.json: cannot be read"):
         read_pretrained_tokenizer(tmp_path)

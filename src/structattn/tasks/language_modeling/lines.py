@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from structattn.support.errors import UsageError
+from structattn.support.errors import DataError, UsageError
 from structattn.tasks.language_modeling.settings import TextSettings
 from structattn.text.reading import Line, Notices, Portion, TextChunk, read_chunks, split_portions
 from structattn.text.tokenization.encoding import EncodedLines
@@ -75,18 +75,29 @@ def encode_chunk(settings: TextSettings, tokenizer: PretrainedTokenizer, path: P
     """Encode lines by a pretrained tokenizer; lines without words have no tokens in sentence mode.
 
     Raises:
-        DataError: a line contains the name of a special token.
+        DataError: a line contains the name of a special token, or one in sentence mode has words and no token.
     """
     lines = [_normalize_line(settings, line.text) for line in chunk.lines()]
     if settings.mode == "sentences":
         lines = [line if line.strip(" \t") else "" for line in lines]
     encoded = tokenizer.encode_lines(lines)
     if encoded is not None:
+        if settings.mode == "sentences":
+            _refuse_lost(encoded, lines, path, chunk)
         return encoded
     for line, text in zip(chunk.lines(), lines, strict=True):
         with locate_errors(path, line.number, line.skipped_bytes, exact=settings.normalization is None):
             tokenizer.encode(text)
     raise AssertionError(f"{path}: no line from {chunk.first_line} on is refused")
+
+
+def _refuse_lost(encoded: EncodedLines, lines: Sequence[str], path: Path, chunk: TextChunk) -> None:
+    """Refuse a line whose symbols, such as a space without width, the tokenizer leaves out."""
+    for line, text, length in zip(chunk.lines(), lines, encoded.lengths, strict=True):
+        if text and not length:
+            raise DataError(
+                path, "the tokenizer leaves nothing of this line; expected at least one token", line.number, 1
+            )
 
 
 def _normalize_line(settings: TextSettings, line: str) -> str:

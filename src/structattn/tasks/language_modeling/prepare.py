@@ -225,7 +225,7 @@ def _survey(
         empty = f"all of its {total.skipped} lines are empty"
         none = "holds no lines" if file.is_whole else f"none of its lines was assigned to {split!r}"
         raise DataError(path, empty if total.skipped else none)
-    if total.counts.num_evicted:
+    if total.counts.num_evicted and split == TRAIN:
         notices.add(
             f"{path}: {total.counts.num_evicted} rare words do not fit into memory; subwords are trained on the others"
         )
