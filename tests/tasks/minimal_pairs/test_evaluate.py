@@ -108,6 +108,7 @@ def test_the_form_of_a_corpus_is_read_off_its_text():
     assert treebank(sentence) == "does n't bo 's sister , the teachers ' dog , sleep ?"
     assert WrittenForm.of_corpus("Bo sleeps. So does Al .\nAl sleeps.", ["A"])(sentence) == attached
     assert WrittenForm.of_corpus("no stop", ["A"])(sentence) == attached
+    assert WrittenForm.of_corpus("bo sleeps", ["<unk>", "UNK-INITC", "bo"]).lowercase
     assert WrittenForm.of_corpus("Bo sleeps .", ["A"], separate_marks=False)(sentence) == attached
 
 

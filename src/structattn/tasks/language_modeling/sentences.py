@@ -16,6 +16,7 @@ from structattn.support.special_tokens import BOS, EOS
 from structattn.tasks.language_modeling.evaluate import BATCH_TOKENS, line_token_losses, max_batch_tokens
 from structattn.tasks.loaded import LoadedRun
 from structattn.text.tokenization.tokenizers import locate_errors
+from structattn.text.tokenization.vocabulary import is_unknown_class
 
 _MARKS = r"[.,;:?!]"
 _SEPARATE_STOP = re.compile(r"(?<!\S)\.(?!\S)")
@@ -59,7 +60,7 @@ class WrittenForm:
         """
         if separate_marks is None:
             separate_marks = len(_SEPARATE_STOP.findall(text)) > len(_ATTACHED_STOP.findall(text))
-        lowercase = not any(symbol != symbol.lower() for symbol in symbols)
+        lowercase = not any(symbol != symbol.lower() for symbol in symbols if not is_unknown_class(symbol))
         return cls(separate_marks, separate_marks and _SEPARATE_NEGATION.search(text) is not None, lowercase)
 
 
