@@ -35,6 +35,11 @@ def test_intervals_contain_the_difference_in_95_of_100_cases_and_chance_is_seldo
     assert np.mean([case.p < 0.05 for case in cases]) <= 0.09
 
 
+def test_of_one_example_no_difference_is_significant():
+    first, _, tokens = drawn(3, 0)
+    assert compare_cross_entropies(first[:1], first[:1] + 1, tokens[:1]).p == 1
+
+
 def test_equal_models_do_not_differ():
     first, _, tokens = drawn(3, 0)
     found = compare_cross_entropies(first, first, tokens)

@@ -71,6 +71,6 @@ def compare_cross_entropies(
         difference=difference,
         lower=lower,
         upper=upper,
-        p=(int(extreme.sum()) + 1) / (samples + 1),
+        p=(int(extreme.sum()) + 1) / (samples + 1) if len(columns) > 1 else 1.0,  # all samples are the one example
         examples=len(columns),
     )

@@ -192,9 +192,8 @@ def compare_systems(
             second=float(other.score),
             first_interval=float(one.ci or 0.0),
             second_interval=float(other.ci or 0.0),
-            p=1.0
-            if one.score == other.score
-            else float(other.p_value),  # sacrebleu counts only strictly greater differences
+            # sacrebleu counts only strictly greater differences, and all its samples of one line are that line.
+            p=1.0 if one.score == other.score or len(references) == 1 else float(other.p_value),
             signature=str(signatures[name]),
         )
     return differences
