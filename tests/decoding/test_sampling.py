@@ -48,6 +48,11 @@ def test_the_order_of_the_filters_matters_and_is_documented():
     torch.testing.assert_close(alone, torch.tensor([[4 / 7, 3 / 7, 0, 0]], dtype=torch.float64))
 
 
+def test_the_smallest_top_p_leaves_the_first_class():
+    found = Sampling(top_p=5e-324).probabilities(LOGITS.float())
+    assert torch.equal(found, torch.nn.functional.one_hot(LOGITS.argmax(-1), LOGITS.shape[-1]).float())
+
+
 def test_ties_at_the_kth_place_go_to_the_lower_class():
     assert (Sampling(top_k=3).probabilities(LOGITS)[1] > 0).tolist() == [True, True, False, True, False, False]
 

@@ -61,7 +61,8 @@ class Sampling:
             values = values.masked_fill(ranks >= self.top_k, -math.inf)
         if self.top_p is not None and self.top_p < 1:  # the rounded sum may reach 1 before the last class
             probabilities = values.softmax(-1)
-            values = values.masked_fill(probabilities.cumsum(-1) - probabilities >= self.top_p, -math.inf)
+            top_p = max(self.top_p, torch.finfo(values.dtype).tiny)  # which rounds to 0, and the first class is kept
+            values = values.masked_fill(probabilities.cumsum(-1) - probabilities >= top_p, -math.inf)
         return torch.zeros_like(logits).scatter(-1, classes, values.softmax(-1))
 
 
