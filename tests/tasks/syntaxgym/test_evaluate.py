@@ -123,6 +123,17 @@ def test_surprisals_of_regions_are_sums_over_their_tokens(tmp_path, mode, option
     assert (scores.overall.known is None) == unknown
 
 
+def test_an_unknown_word_may_cross_regions(tmp_path):
+    """Where the text attaches the full stop, "house." is one word, which begins in the third region."""
+    run = run_on(tmp_path, min_count=2)
+    item = {"item_number": 1, "conditions": [condition("match", "A dog", "sees the", "house", ".")]}
+    suite = SUITE | {"predictions": [{"type": "formula", "formula": "(4;%match%) = 0"}], "items": [item]}
+    (suite,) = read_suites(written(tmp_path, suite), Notices())
+    scores = suite_scores(SentenceScorer(run, WrittenForm()), suite)
+    assert scores.overall.items.value == 1
+    assert all(value > 0 for region, value in scores.surprisals[1]["match"].items() if region != 4)
+
+
 def test_other_metrics_and_marks(tmp_path):
     """A full stop begins no new word where the text attaches it; words of the corpus are separate elsewhere."""
     run = run_on(tmp_path)

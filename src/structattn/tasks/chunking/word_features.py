@@ -1,6 +1,6 @@
 """Hidden states of words: the top layer of a trained model at the first subword of each word."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -126,7 +126,7 @@ class WordFeatures:
         parallel = self.run.prepared.parallel_sides
         if parallel is None or parallel.source.character_tokenizer is None:
             return ()
-        return tuple(part for word in words for part in split_line("word", self._normalization(word)))
+        return tuple(part for word in words for part in split_line("word", self._text_tokenizer.normalized(word)))
 
     @cached_property
     def _text_tokenizer(self) -> TextTokenizer:
@@ -136,10 +136,6 @@ class WordFeatures:
     @property
     def _tokenizer(self) -> Tokenizer:
         return self._text_tokenizer.tokenizer
-
-    @property
-    def _normalization(self) -> Callable[[str], str]:
-        return self._text_tokenizer.normalization or str
 
     @cached_property
     def _separator(self) -> list[int]:

@@ -17,7 +17,8 @@ from structattn.tasks.language_modeling.sentences import SentenceScorer
 from structattn.tasks.suite_analyses import write_suite_analysis
 from structattn.tasks.syntaxgym.data import CIRCUITS, METRICS, NOT_COUNTED, STRICT, Item, Suite, sentence
 from structattn.tasks.syntaxgym.formula import Surprisals
-from structattn.text.tokenization.splitting import parts_of_tokens
+from structattn.text.tokenization.splitting import parts_of_tokens, parts_of_words
+from structattn.text.tokenization.tokenizers import LEVELS
 
 
 @dataclass(frozen=True)
@@ -156,8 +157,13 @@ class _Sentence:
             return scorer.encode(text, suite.path, item.number)
 
         try:
-            ids = encode(sentence([*regions.values()]))
-            region_of = parts_of_tokens(tokenizer, ids, [tokenizer.decode(encode(text)) for text in regions.values()])
+            ids = encode(whole := sentence([*regions.values()]))
+            if tokenizer.reads_words:  # <unk> does not have the characters of its word
+                written = [tokenizer.normalized(scorer.form(text)) for text in (whole, *regions.values())]
+                region_of = parts_of_words(LEVELS["word"].split(written[0]), written[1:])
+            else:
+                decoded = [tokenizer.decode(encode(text)) for text in regions.values()]
+                region_of = parts_of_tokens(tokenizer, ids, decoded)
         except (DataError, ValueError) as error:
             reason = error.reason if isinstance(error, DataError) else error
             raise DataError(suite.path, f"item {item.number}, condition {condition!r:.60}: {reason}") from None

@@ -78,13 +78,17 @@ class TextTokenizer:
             json.dumps([self.normalization.description(), self.tokenizer.digest]).encode()
         ).hexdigest()
 
+    def normalized(self, line: str) -> str:
+        """Return a line as the tokenizer reads it."""
+        return line if self.normalization is None else self.normalization(line)
+
     def encode(self, line: str) -> list[int]:
         """Return the ids of a line, without ``<bos>`` and ``<eos>``.
 
         Raises:
             TextError: the line cannot be encoded; see ``SymbolTokenizer``.
         """
-        return self.tokenizer.encode(line if self.normalization is None else self.normalization(line))
+        return self.tokenizer.encode(self.normalized(line))
 
     def decode(self, ids: Iterable[SupportsInt]) -> str:
         """Decode ids to a line, without control symbols.

@@ -192,5 +192,18 @@ def parts_of_tokens(decoder: Decoder, ids: Sequence[int], parts: Sequence[str]) 
     return [min(bisect_right(ends, start), len(parts) - 1) for start in starts]
 
 
+def parts_of_words(words: Sequence[str], parts: Sequence[str]) -> list[int]:
+    """Return the index of the part in which each word begins; see ``parts_of_tokens`` for words that are not decoded.
+
+    Raises:
+        ValueError: the parts together are not the words.
+    """
+    ends = list(accumulate(len(_without_spaces(part)) for part in parts))
+    *starts, length = accumulate(map(len, words), initial=0)
+    if length != (ends[-1] if ends else 0):
+        raise ValueError(f"the line {' '.join(words)!r:.60} does not consist of {list(parts)!r:.120}")
+    return [min(bisect_right(ends, start), len(parts) - 1) for start in starts]
+
+
 def _without_spaces(text: str) -> str:
     return text.translate(_NO_SPACES)
