@@ -102,9 +102,22 @@ def test_texts_do_not_influence_each_other(run_dir):
             "masked",
             {"texts": ["a", "a b a b a a"]},
             DataError,
-            "texts:2: the inputs have 13 tokens; .* 12 positions",
+            "texts:2: input and output have 13 tokens; .* 12 positions",
         ),
         ("autoregressive", {"texts": [""]}, DataError, "0 symbols: 'reverse-string' has no inputs of that length"),
+        ("autoregressive", {"texts": ["a <to>"]}, DataError, "texts:1: '<to>' is not an input of 'reverse-string': a"),
+        (
+            "autoregressive",
+            {"texts": ["a b"], "targets": ["a <to>"]},
+            DataError,
+            "targets:1: '<to>' is not an output of 'reverse-string'",
+        ),
+        (
+            "masked",
+            {"texts": ["a b"], "targets": [""]},
+            DataError,
+            "targets:1: 0 symbols; the answer of 'reverse-string' has 2",
+        ),
     ],
 )
 def test_invalid_texts_are_rejected(run_dir, kind, arguments, error, message):

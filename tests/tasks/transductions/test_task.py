@@ -2,6 +2,8 @@
 
 import json
 import math
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,6 +23,7 @@ from structattn.tasks.registry import TASKS
 from structattn.tasks.transductions import evaluate as scoring
 from structattn.tasks.transductions.batches import batch_of, stored_pairs
 from structattn.tasks.transductions.evaluate import length_counts, num_correct_greedy
+from structattn.tasks.transductions.predict import TransductionExplainer
 from structattn.tasks.transductions.prepare import (
     TransductionSizes,
     input_ids,
@@ -243,6 +246,10 @@ def test_a_run_from_settings_to_scores(folder, tmp_path, task, kind, positions):
     read = ["<empty>"] * len(answer) if task == "masked_transduction" else ["<to>", *answer[:-1]]
     assert example.tokens == ("<bos>", *asked, *read)
     assert evaluate(tmp_path / "run", "test", batch_tokens=20).accuracy == evaluate(tmp_path / "run", "test").accuracy
+    run = load(tmp_path / "run")
+    (explained,), (predicted,) = run.explain([" ".join(asked)]), run.predict([" ".join(asked)])
+    found = [] if task == "masked_transduction" else ["<to>", *predicted.text.split()[:-1]]
+    assert explained[0].tokens[1 + len(asked) :][: len(found)] == tuple(found)
 
 
 def test_dropout_in_evaluation_changes_the_scores_of_evaluation_only(folder, tmp_path):
@@ -297,5 +304,9 @@ def test_the_longest_inputs_may_fill_the_learned_positions(folder, form):
     pairs = [(x, y) for _, x, y in stored_pairs(prepared, "test")]
     longest = max(batch_of(x, y, prepared.vocabulary, form).inputs.shape[1] for x, y in pairs)
     require_positions_fit(settings(longest), prepared, ["test"])
+    model = build_model(settings(longest).model, prepared.vocabulary.size)
+    run = SimpleNamespace(run_dir=Path("run"), settings=settings(longest), prepared=prepared, model=model.eval())
+    text = words(prepared.vocabulary, prepared.split("test")[3]).partition(" <to> ")[0]
+    assert TransductionExplainer(run).text(text, None, 1).inputs.shape[1] == longest
     with pytest.raises(SettingsError, match=rf"test example \d+ has {longest} tokens"):
         require_positions_fit(settings(longest - 1), prepared, ["test"])

@@ -9,16 +9,15 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from structattn.decoding import greedy_search, start_continuation
 from structattn.decoding.batches import batches_of_one_length
-from structattn.models.protocols import CausalModel
 from structattn.settings.embeddings import max_positions
+from structattn.settings.transformer import reads_bos
 from structattn.support.devices import device_of
 from structattn.support.errors import DataError
 from structattn.support.progress import Advance, show_nothing
-from structattn.support.special_tokens import EOS, FIRST_SYMBOL, PAD, id_of
+from structattn.support.special_tokens import FIRST_SYMBOL, PAD, id_of
 from structattn.tasks.language_modeling.predict import TextExplainer
-from structattn.tasks.loaded import TARGETS, TEXTS, LoadedRun, Prediction, require_positions
+from structattn.tasks.loaded import TARGETS, TEXTS, LoadedRun, Prediction
 from structattn.tasks.losses import to_float32
 from structattn.tasks.transductions.batches import (
     Ids,
@@ -48,7 +47,7 @@ class TransductionPredictor:
         self, inputs: Sequence[str], first: int = 1, path: Path = TEXTS, advance: Advance = show_nothing
     ) -> list[Prediction]:
         """Return the answer to each input; see ``Predictor``."""
-        rows = [self._encode(line, path, number) for number, line in enumerate(inputs, start=first)]
+        rows = [_input(self.run, self._task, line, path, number) for number, line in enumerate(inputs, start=first)]
         answers: dict[int, Prediction] = {}
         for batch in batches_of_one_length([len(row) for row in rows], self.batch_size):
             answers |= zip(batch, self._predict(np.array([rows[index] for index in batch])), strict=True)
@@ -58,19 +57,6 @@ class TransductionPredictor:
     @cached_property
     def _task(self) -> Transduction:
         return transduction_data(self.run.prepared, self.run.settings.seed).task
-
-    def _encode(self, line: str, path: Path, number: int) -> list[int]:
-        ids, task = encoded(self.run.prepared.tokenizer, line, path, number), self._task
-        for token in ids:
-            if token >= FIRST_SYMBOL + len(task.inputs):
-                symbol = self.run.prepared.vocabulary.symbols[token]
-                raise DataError(path, f"{symbol!r} is not an input of {task.name!r}: {' '.join(task.inputs)}", number)
-        if not task.valid_lengths(len(ids), len(ids)):
-            raise DataError(path, f"{len(ids)} symbols: {task.name!r} has no inputs of that length", number)
-        length, maximum = 1 + len(ids) + task.output_length(len(ids)), max_positions(self.run.settings.model)
-        if maximum is not None and length > maximum:
-            raise DataError(path, f"input and output have {length} tokens; the model has {maximum} positions", number)
-        return ids
 
     @torch.no_grad()
     def _predict(self, x: Ids) -> list[Prediction]:
@@ -102,19 +88,16 @@ class TransductionExplainer(TextExplainer):
     @torch.no_grad()
     def text(self, text: str, target: str | None, number: int) -> Batch:
         """Return an input with its answer or, of an autoregressive model, the one that is found."""
-        model, tokenizer, form = self.run.model, self.run.prepared.tokenizer, form_of(self.run.settings)
-        x = np.array([encoded(tokenizer, text, TEXTS, number)], dtype=np.int64)
-        if target is None:
-            y = np.full((1, self._answer_length(x.shape[1], number)), EOS, dtype=np.int64)
+        (task, vocabulary), form = (self._data.task, self._data.vocabulary), form_of(self.run.settings)
+        x = np.array([_input(self.run, task, text, TEXTS, number)], dtype=np.int64)
+        length = task.output_length(x.shape[1])
+        if target is not None:
+            y = np.array([_output(self.run, task, target, length, number)], dtype=np.int64)
+        elif form == "autoregressive":
+            y = greedy_outputs(self.run.model, vocabulary, x, length)
         else:
-            y = np.array([encoded(tokenizer, target, TARGETS, number)], dtype=np.int64)
-        require_positions(self.run, 1 + x.shape[1] + y.shape[1], number)
-        if target is None and form == "autoregressive":
-            assert isinstance(model, CausalModel)
-            prompt = batch_of(x, y[:, :1], self._data.vocabulary, form).inputs.to(device_of(model))
-            (answer,) = greedy_search(model, start_continuation(model, prompt), y.shape[1])
-            y = np.array([answer.tokens], dtype=np.int64)
-        batch = batch_of(x, y, self._data.vocabulary, form, number - 1)
+            y = np.full((1, length), FIRST_SYMBOL, dtype=np.int64)
+        batch = batch_of(x, y, vocabulary, form, number - 1)
         known = target is not None or form == "autoregressive"
         return batch if known else replace(batch, targets=torch.full_like(batch.targets, PAD))
 
@@ -122,9 +105,31 @@ class TransductionExplainer(TextExplainer):
         """Return a pair of a split."""
         return stored_pair(self.run.prepared, split, index, form_of(self.run.settings))
 
-    def _answer_length(self, length: int, number: int) -> int:
-        try:
-            return self._data.task.output_length(length)
-        except ValueError:
-            name = self._data.task.name
-            raise DataError(TEXTS, f"{length} symbols: {name!r} has no inputs of that length", number) from None
+
+def _input(run: LoadedRun, task: Transduction, line: str, path: Path, number: int) -> list[int]:
+    """Return the ids of an input for which the task has an answer, and the model positions."""
+    ids = encoded(run.prepared.tokenizer, line, path, number)
+    _require_symbols(run, task.inputs, f"an input of {task.name!r}", ids, path, number)
+    if not task.valid_lengths(len(ids), len(ids)):
+        raise DataError(path, f"{len(ids)} symbols: {task.name!r} has no inputs of that length", number)
+    length = reads_bos(run.settings.model) + len(ids) + task.output_length(len(ids))
+    maximum = max_positions(run.settings.model)
+    if maximum is not None and length > maximum:
+        raise DataError(path, f"input and output have {length} tokens; the model has {maximum} positions", number)
+    return ids
+
+
+def _output(run: LoadedRun, task: Transduction, line: str, length: int, number: int) -> list[int]:
+    ids = encoded(run.prepared.tokenizer, line, TARGETS, number)
+    _require_symbols(run, task.outputs, f"an output of {task.name!r}", ids, TARGETS, number)
+    if len(ids) != length:
+        raise DataError(TARGETS, f"{len(ids)} symbols; the answer of {task.name!r} has {length}", number)
+    return ids
+
+
+def _require_symbols(
+    run: LoadedRun, alphabet: Sequence[str], what: str, ids: Sequence[int], path: Path, number: int
+) -> None:
+    for symbol in run.prepared.vocabulary.symbols_of(ids):
+        if symbol not in alphabet:
+            raise DataError(path, f"{symbol!r} is not {what}: {' '.join(alphabet)}", number)
