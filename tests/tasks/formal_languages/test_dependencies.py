@@ -15,6 +15,7 @@ from structattn.settings.run import resolve_settings
 from structattn.tasks.formal_languages.dependencies import dependency_scores, true_dependencies
 from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
 from structattn.tasks.formal_languages.registry import formal_language
+from structattn.text.folders.prepared import open_prepared
 from structattn.training.run_training import train
 
 SYMBOLS = {symbol: index for index, symbol in enumerate(formal_language("stack-language").alphabet)}
@@ -88,6 +89,14 @@ def test_evaluation_writes_dependency_scores_deterministically(run_folder):
     stored = json.loads((run_folder / "scores/test.json").read_text())
     assert stored["dependencies"]["precision"] == scores.dependencies.precision
     assert evaluate(run_folder, "test").dependencies == scores.dependencies
+
+
+def test_short_strings_have_dependencies_if_any(run_folder, tmp_path):
+    run = open_run(run_folder, "last")
+    for name, lengths in (("empty too", (0, 3)), ("none", (0, 1))):
+        prepare_formal_language(tmp_path / name, "stack-language", sizes=FormalLanguageSizes(4, 4, 9, (8, 8), lengths))
+        found = dependency_scores(replace(run, prepared=open_prepared(tmp_path / name)), "test")
+        assert (found is None) == (name == "none")
 
 
 def test_records_have_the_predicted_and_the_true_receptive_field(run_folder):

@@ -32,6 +32,8 @@ def true_dependencies(string: np.ndarray) -> Matrix:
     """Return the (T, T) matrix of which inputs <bos>, w_1..w_{T-1} the prediction of each of w_1..w_T depends on."""
     time = len(string)
     truth = np.zeros((time, time))
+    if not time:
+        return truth
     truth[1:, 1:] = dependencies(string)[: time - 1, : time - 1]
     digit_seen = np.concatenate([[False], np.cumsum(string[: time - 1] <= MAX_DEPTH) > 0])
     truth[:, 0] = ~digit_seen
@@ -49,7 +51,10 @@ def receptive_fields(model: torch.nn.Module, tokens: Tensor, lengths: Tensor | N
 
 
 def dependency_scores(run: LoadedRun, split: str, batch_size: int = 100) -> DependencyScores | None:
-    """Return the scores of a run on a split of the stack language; None if a layer has no attention weights."""
+    """Return the scores of a run on a split of the stack language.
+
+    None if a layer has no attention weights, or no string has a symbol that depends on another one.
+    """
     sequences = run.prepared.split(split)
     tallies: list[np.ndarray] = []
     with progress(f"Comparing dependencies of {split}", len(sequences), "strings") as advance:
@@ -62,11 +67,13 @@ def dependency_scores(run: LoadedRun, split: str, batch_size: int = 100) -> Depe
             advance(len(chosen))
     rows = np.concatenate(tallies)
     both, field, truth, symbols_both, symbols_field, symbols_truth = rows.sum(0)
+    if not symbols_truth:
+        return None
     return DependencyScores(
         predictions=len(rows),
         precision=float(both / field),
         recall=float(both / truth),
-        precision_of_symbols=float(symbols_both / symbols_field),
+        precision_of_symbols=float(symbols_both / symbols_field) if symbols_field else 0.0,
         recall_of_symbols=float(symbols_both / symbols_truth),
         mean_precision=float((rows[:, 0] / rows[:, 1]).mean()),
         mean_recall=float((rows[:, 0] / rows[:, 2]).mean()),
