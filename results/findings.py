@@ -250,14 +250,15 @@ def _published(finding: Finding, results: Stored, row: TableRow) -> Row:
 
 
 def _ordered(finding: Finding, claim: Claim, results: Stored) -> Row:
-    """Return the verdict on an order of two cells, or of two scores of one cell."""
+    """Return the verdict on an order of two cells or of two scores of one cell, or on a bound of one score."""
     cell = {axis: str(value) for axis, value in claim.cell.items()}
-    cells = [cell, {**cell, **(claim.below or claim.above or {})}]
+    versus = claim.below if claim.below is not None else claim.above
+    cells = [cell] if versus is None else [cell, {**cell, **versus}]
     missing = [_label(each) for each in cells if results.row(each) is None]
     if missing:
         return Row(finding, NOT_RUN, "; ".join(filter(None, (f"no {' and no '.join(missing)} yet", finding.left))))
     rows = [_row(results, each) for each in cells]
-    scores = [claim, claim.model_copy(update={"score": finding.against}) if finding.against else claim]
+    scores = [claim, claim.model_copy(update={"score": finding.against}) if finding.against else claim][: len(rows)]
     numbers = tuple(_number(row, score, finding.unit) for row, score in zip(rows, scores, strict=True))
     names = [f", {score.name}" if finding.against else "" for score in scores]
     labels = tuple(f"{_label(row.cell)}{name}" for row, name in zip(rows, names, strict=True))

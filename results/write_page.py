@@ -40,17 +40,14 @@ HEAD = ["table", "finding", "verdict", "published", "ours", "ours, longer", "dif
 
 FIRST = """# Results
 
-What the papers found, and what our runs, small ones that two cores can train, say of it: one row a finding. Verdicts
-are computed by `python results/write_page.py`. [Finding the stack](results/finding_the_stack.md) is a question of ours.
+What the papers found, and what our small runs say of it: one row a finding (`python results/write_page.py`).
 
 {counts}
 - *agrees*, *disagrees*: the 95 % interval of the difference over seeds (Student's t, in pairs where seeds are shared)
   excludes 0 on the published side, or on the other; of a published number: our interval holds it, or does not.
-- *undecided*: the interval holds 0, there is one seed, one seed makes the verdict, or two settings contradict each
-  other. *Does not beat* agrees if the first is worse; a tie is undecided.
+- *undecided*: it holds 0, one seed makes the verdict, or two settings differ. *Does not beat*: the first is worse.
 - *not decidable at this size*: the configuration is another one, or a model has not learned its task.
-- *ours*: means over seeds ± half the interval; *longer*: beyond the lengths of training.
-  *Still improving*: the best update of all trials is the last. *Earlier settings*: the recipe has changed.
+- *ours*: means over seeds ± half the interval; *longer*: beyond training; *still improving*: the last update is best.
 
 {rows}```{{toctree}}
 :hidden:

@@ -27,7 +27,6 @@ EARLIER = {  # the recipe has changed since; the sections say what
     "deterministic_context_free/autoregressive",
     "deterministic_context_free/small",
     "discrete_transformer/translation_small",
-    "hard_coded_attention/table_2_small",
     "stack_translation/small",
 }
 
