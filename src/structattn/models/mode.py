@@ -16,8 +16,10 @@ ModelT = TypeVar("ModelT", bound=nn.Module)
 def evaluating(model: ModelT) -> Iterator[ModelT]:
     """Put a model into evaluation mode, and each submodule back into its previous mode, also after an exception.
 
-    with evaluating(model), torch.no_grad():
-        logits = model(tokens)
+        with evaluating(model), torch.no_grad():
+            logits = model(tokens)
+
+    Within it all submodules are in evaluation mode, as after ``model.eval()``.
     """
     before = [(module, module.training) for module in model.modules()]
     model.eval()
