@@ -199,9 +199,10 @@ def test_other_settings_of_a_recipe_are_found():
     same = SweepSettings.model_validate(content)
     cells = [row.cell for row in stored("stack_pointer_text/small").rows]
     assert setting_changes(same, same, cells) == []
-    other = SweepSettings.model_validate(
-        {**content, "seed": 7, "base": {**content["base"], "task": "language_modeling"}}
-    )
+    training = {**content["base"].get("training", {}), "max_minutes": 0.5}
+    base = {**content["base"], "task": "language_modeling", "training": training}
+    other = SweepSettings.model_validate({**content, "seed": 7, "base": base})
+    assert "training.max_minutes was None and is now 0.5" in setting_changes(same, other, cells)
     assert "seed was 1 and is now 7" in setting_changes(same, other, cells)
     assert "task was 'masked_language_modeling' and is now 'language_modeling'" in setting_changes(same, other, cells)
     missing = [{**cells[0], "model": "other"}]
