@@ -36,7 +36,6 @@ from structattn.tasks.translation.contrastive import (
     write_contrastive,
 )
 from structattn.text.reading import Notices
-from structattn.text.tokenization.tokenizers import SymbolTokenizer
 
 Scores = TypeVar("Scores")
 
@@ -147,9 +146,8 @@ def _sentence_scorer(run: TrainedRun, marks: str) -> SentenceScorer:
     """Return a scorer of sentences as the run's data write them, in lower case if its vocabulary has no upper case."""
     scorer = SentenceScorer(run, WrittenForm())  # which refuses other runs before their data are read
     separate = None if marks == "auto" else marks == "separate"
-    text, tokenizer = run.prepared.beginning(), run.prepared.tokenizer.tokenizer
-    of_bytes = isinstance(tokenizer, SymbolTokenizer) and tokenizer.level == "byte"  # whose symbols are all bytes
-    form = WrittenForm.of_corpus(text, set(text) if of_bytes else run.prepared.vocabulary.symbols, separate)
+    text, tokenizer = run.prepared.beginning(), run.prepared.tokenizer
+    form = WrittenForm.of_corpus(text, set(text) if tokenizer.reads_bytes else tokenizer.vocabulary.symbols, separate)
     return replace(scorer, form=form)
 
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from structattn.cli.app import app
 from structattn.cli.report_page import write_report
-from structattn.cli.suites import blimp
+from structattn.cli.suites import _sentence_scorer, blimp
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import DataError, UsageError
 from structattn.tasks.language_modeling.sentences import SentenceScorer, Span, WrittenForm
@@ -97,6 +97,12 @@ def test_words_after_a_prefix_are_scored_given_the_prefix(tmp_path):
     blimp_scores(scorer, [pair("Bo sees a dog", "Bo sees dog", one_prefix=words)])
     good, other = (tuple(scorer.run.prepared.tokenizer.encode(text)) for text in ("Bo sees a dog", "Bo sees Bo"))
     assert spans[-2:] == [Span(good, 2, 3), Span(other, 2, 3)]
+
+
+@pytest.mark.parametrize(("text", "lowercase"), [("bo sees a dog .\n", True), ("Bo sees a dog .\n", False)])
+@pytest.mark.parametrize("level", ["word", "character", "byte"])
+def test_lower_case_is_that_of_the_text_at_any_level(tmp_path, level, text, lowercase):
+    assert _sentence_scorer(run_on(tmp_path, text=text, level=level), "auto").form.lowercase == lowercase
 
 
 def test_the_form_of_a_corpus_is_read_off_its_text():

@@ -62,6 +62,11 @@ class TextTokenizer:
         """Whether its tokens are words."""
         return isinstance(self.tokenizer, SymbolTokenizer) and self.tokenizer.level == "word"
 
+    @property
+    def reads_bytes(self) -> bool:
+        """Whether its tokens are bytes, all of which are in its vocabulary."""
+        return isinstance(self.tokenizer, SymbolTokenizer) and self.tokenizer.level == "byte"
+
     @cached_property
     def unknown_ids(self) -> tuple[int, ...]:
         """The ids of ``<unk>`` and of the classes of unknown words."""
