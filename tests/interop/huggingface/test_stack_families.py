@@ -1,6 +1,8 @@
 """Every family of decoders and encoders with every stack: what users of transformers do with them."""
 
+import copy
 import os
+import pickle
 import subprocess
 import sys
 from itertools import product
@@ -167,6 +169,16 @@ def test_saved_models_come_back(model_of, ids_of, tmp_path, family, stack):
     assert (
         type(transformers.AutoModel.from_pretrained(tmp_path)).__name__ == f"Stack{type(stacked.base_model).__name__}"
     )
+
+
+@pytest.mark.parametrize("family", ALL)
+def test_a_model_can_be_copied_and_pickled(model_of, ids_of, family):
+    """As torch.save and processes of users do it; nothing of ours loads a pickle."""
+    model, ids = model_of(family, "superposition"), ids_of(2, 5)
+    expected = model(ids)[0]
+    for again in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert torch.equal(again(ids)[0], expected)
+        assert [*map(type, again.modules())] == [*map(type, model.modules())]
 
 
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])

@@ -293,14 +293,6 @@ def test_copies_have_paddings_of_their_own(hf, gpt2, lively, ids_of, batch_of):
     assert_close(again(ids, attention_mask=mask).logits, stacked(ids, attention_mask=mask).logits)
 
 
-def test_a_model_can_be_pickled(hf, gpt2, lively, ids_of, tmp_path):
-    stacked, ids = lively(hf.add_stack_attention(gpt2(), STACKS["superposition"])), ids_of(2, 5)
-    torch.save(stacked, tmp_path / "model.pt")
-    again = torch.load(tmp_path / "model.pt", weights_only=False)
-    assert_close(again(ids).logits, stacked(ids).logits)
-    assert type(again.transformer.h[0]) is type(stacked.transformer.h[0])
-
-
 def test_padding_between_tokens_is_stepped_over(hf, lively, roberta, stack, ids_of):
     stacked = lively(hf.add_stack_attention(roberta(), stack))
     ids, mask = ids_of(2, 6), torch.tensor([[1, 0, 1, 1, 0, 1], [1, 1, 1, 1, 1, 1]])
