@@ -127,6 +127,37 @@ def test_processes_start_whatever_the_length_of_the_name_of_the_temporary_direct
     assert (found.stdout.decode(), found.stderr.decode()) == (f"8 {entries}\n", "")
 
 
+WORKER_WITH_WORKERS = """
+from structattn.support.processes import worker_pool
+def computes():
+    with worker_pool(2) as pool:
+        list(pool.map(abs, range(8)))
+"""
+WORKERS_IN_TURN = """
+import time
+from multiprocessing.util import get_temp_dir
+from pathlib import Path
+from structattn.support.processes import start_server
+import worker
+context = start_server()
+for _ in range(2):
+    process = context.Process(target=worker.computes)
+    process.start()
+    process.join()
+    time.sleep(1)  # the server of the process ends after it
+print(process.exitcode, Path(get_temp_dir()).is_dir())
+"""
+
+
+def test_a_worker_with_workers_of_its_own_leaves_the_folder_of_those_that_follow(tmp_path):
+    (tmp_path / "worker.py").write_text(WORKER_WITH_WORKERS)
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    found = subprocess.run(
+        [sys.executable, "-c", WORKERS_IN_TURN], env=environment, capture_output=True, text=True, check=False
+    )
+    assert (found.stdout, found.stderr) == ("0 True\n", "")
+
+
 def is_alive(number):
     try:
         os.kill(number, 0)

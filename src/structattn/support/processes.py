@@ -98,11 +98,13 @@ def start_server(*modules: str, blocked: Iterable[signal.Signals] = ()) -> ForkS
     context.set_forkserver_preload([__name__, *modules])
     resource_tracker.ensure_running()  # if the server started it, these signals would be unblocked
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP, *blocked})
-    os.environ[_FOLDER] = _server_folder()
+    folder = _server_folder()
+    if multiprocessing.parent_process() is None:  # a worker uses the folder of its parent
+        os.environ[_FOLDER] = folder
     try:
         forkserver.ensure_running()
     finally:
-        del os.environ[_FOLDER]
+        os.environ.pop(_FOLDER, None)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return context
 
