@@ -7,6 +7,7 @@ import functools
 import gc
 import importlib
 import itertools
+import logging
 import os
 import random
 import resource
@@ -210,7 +211,11 @@ def pytest_collection_modifyitems(config, items):
 def pytest_collection_finish():
     gc.freeze()
     atexit.register(gc.unfreeze)  # libraries report what is alive at the end
+    gc.set_threshold(20_000, 50, 50)  # more modules are imported later, and would be looked through, too
     gc.enable()
+    for logger in logging.root.manager.loggerDict.values():
+        if isinstance(logger, logging.Logger):
+            logger.propagate = True  # else pytest hands its handlers to each, six times a test; torch has 77
 
 
 def make_slow(cases, kept):
