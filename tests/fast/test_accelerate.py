@@ -1,6 +1,7 @@
 """The fast form of a model: it computes the same, is checked before, and changes nothing of the model."""
 
 import copy
+import functools
 import logging
 import pickle
 
@@ -215,6 +216,30 @@ def test_dropout_is_compared(monkeypatch, caplog):
     """A class that drops nothing differs in training alone."""
     monkeypatch.setattr(FeedForward, "forward", lambda self, x: self.output(self.hidden(x).relu()))
     assert "(FeedForward)" in disagreements(language_model(), caplog)
+
+
+def test_frozen_weights_change_nothing(caplog):
+    model = language_model()
+    model.layers.blocks[0].requires_grad_(False)
+    assert accelerate(model) is not model
+    assert not caplog.records
+    assert not any(parameter.requires_grad for parameter in model.layers.blocks[0].parameters())
+
+
+@pytest.mark.filterwarnings("ignore:Full backward hook is firing")  # tokens have no gradients
+def test_backward_hooks_see_every_call():
+    model, seen = language_model(), []
+    fast = accelerate(model)
+    for name in ("", "layers", "layers.blocks.1"):
+        module, see = model.get_submodule(name), functools.partial(lambda name, *_: seen.append(name), name)
+        module.register_full_backward_pre_hook(see)
+        module.register_full_backward_hook(see)
+    model(TOKENS).sum().backward()
+    expected = seen.copy()
+    seen.clear()
+    fast(TOKENS).sum().backward()
+    assert seen == expected
+    assert len(seen) == 6
 
 
 def test_hooks_do_not_see_the_comparison_but_every_call(caplog):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from structattn.attention import CrossSoftmaxAttention, GaussianAttention, SoftmaxAttention, SuperpositionStackAttention
-from structattn.models import Block, FeedForward, Layers
+from structattn.models import Block, Embedding, FeedForward, Layers, SpelledEmbedding
 
 WIDTH = 6
 
@@ -101,6 +101,8 @@ def test_refusals():
         lambda rate: CrossSoftmaxAttention(WIDTH, 2, dropout=rate),
         lambda rate: GaussianAttention(WIDTH, [0.0], num_learned_heads=1, dropout=rate),
         lambda rate: Block(WIDTH, SoftmaxAttention(WIDTH, 2), dropout=rate),
+        lambda rate: Embedding(9, WIDTH, dropout=rate),
+        lambda rate: SpelledEmbedding(9, WIDTH, None, torch.zeros(2, 3), dropout=rate),
     ],
 )
 def test_rates_of_dropout(make, rate):

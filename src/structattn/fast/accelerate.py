@@ -52,7 +52,7 @@ def _label(path: str, module: nn.Module) -> str:
 
 def _compared(layers: Layers, name: str) -> str | None:
     """Return the same for layers whose weights and mode may be changed."""
-    fast = FastLayers.of(layers)
+    fast = FastLayers.of(layers.requires_grad_())
     for hooks in fast.hooks:
         hooks.clear()  # what they see should be the user's
     generator = torch.Generator("cpu").manual_seed(1)

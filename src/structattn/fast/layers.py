@@ -30,7 +30,7 @@ ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
 
 def shallow_copy(module: nn.Module, kind: type[ModuleT], children: dict[str, Any]) -> ModuleT:
-    """Return a module of class ``kind`` with the attributes of another one; its mode is always that of the other.
+    """Return a module of class ``kind`` with the attributes of another one, whose mode and hooks it follows.
 
     ``__init__`` of the class is not called; ``children`` become its submodules.
     """
@@ -42,14 +42,13 @@ def shallow_copy(module: nn.Module, kind: type[ModuleT], children: dict[str, Any
 
 @cache
 def _following(kind: Any) -> Any:
-    """Return a subclass of the same name with the mode of ``_original``, which alone is pickled."""
+    """Return a subclass of the same name with mode and kind of hooks of ``_original``, which alone is pickled."""
 
-    def training(self: nn.Module) -> bool:
-        mode: bool = vars(self)["_original"].training
-        return mode
-
-    def set_training(self: nn.Module, mode: bool) -> None:
-        vars(self)["_original"].training = mode
+    def shared(name: str) -> property:
+        return property(
+            lambda self: getattr(vars(self)["_original"], name),
+            lambda self, value: setattr(vars(self)["_original"], name, value),
+        )
 
     def reduced(self: nn.Module) -> tuple[Any, ...]:
         return _accelerated, (vars(self)["_original"],)
@@ -59,8 +58,9 @@ def _following(kind: Any) -> Any:
         other.__dict__.update(copy.deepcopy(vars(self), memo))
         return other
 
-    methods = {"__reduce__": reduced, "__deepcopy__": copied, "training": property(training, set_training)}
-    return type(kind.__name__, (kind,), methods | {"__module__": kind.__module__})
+    methods = {"__reduce__": reduced, "__deepcopy__": copied, "__module__": kind.__module__}
+    attributes = {name: shared(name) for name in ("training", "_is_full_backward_hook")}
+    return type(kind.__name__, (kind,), methods | attributes)
 
 
 def _accelerated(model: nn.Module) -> nn.Module:

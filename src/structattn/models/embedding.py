@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from structattn.attention import Streams
 from structattn.attention.positions.absolute import SinusoidalPositions
 from structattn.operators.common.checks import require_lengths
-from structattn.operators.common.dropout import dropout
+from structattn.operators.common.dropout import checked_rate, dropout
 from structattn.support.shapes import Float, Int, Lengths
 from structattn.support.special_tokens import CLASS_OFFSET
 
@@ -45,7 +45,7 @@ class Embedding(nn.Module):
         super().__init__()
         if vocabulary_size <= CLASS_OFFSET:
             raise ValueError(f"vocabulary_size={vocabulary_size}; expected at least 3: <pad>, <bos> and <eos>")
-        self.vocabulary_size, self.dropout, self.full_table = vocabulary_size, dropout, full_table
+        self.vocabulary_size, self.dropout, self.full_table = vocabulary_size, checked_rate(dropout), full_table
         self.first_id = 0 if full_table else first_id
         self.table = nn.Embedding(vocabulary_size - self.first_id + num_mask_tokens, d_model)
         self.positions, self.factor = positions, math.sqrt(d_model) if scaled else 1.0

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from structattn.models.embedding import positions_of
 from structattn.models.lstm import apply_lstm
 from structattn.operators.common.checks import is_autocast
-from structattn.operators.common.dropout import dropout
+from structattn.operators.common.dropout import checked_rate, dropout
 from structattn.support.shapes import Bool, Float, Int, Lengths
 from structattn.support.special_tokens import CLASS_OFFSET, PAD
 
@@ -169,7 +169,7 @@ class SpelledEmbedding(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        self.vocabulary_size, self.dropout = vocabulary_size, dropout
+        self.vocabulary_size, self.dropout = vocabulary_size, checked_rate(dropout)
         self.first_composed = vocabulary_size - len(spellings)
         self.table = nn.Embedding(self.first_composed - CLASS_OFFSET, d_model)
         self.composition = composition
