@@ -24,6 +24,13 @@ def test_values_are_those_of_yaml():
     assert parse_yaml("") is None
 
 
+def test_what_is_set_in_one_copy_of_an_alias_sets_no_other():
+    tree = parse_yaml("a: &a {b: [1], c: {d: 2}}\ne: *a\nf: {<<: *a}\n")
+    tree["a"]["b"].append(3)
+    tree["a"]["c"]["d"] = 4
+    assert tree["e"] == tree["f"] == {"b": [1], "c": {"d": 2}}
+
+
 def test_dates_are_text():
     assert parse_yaml("2024-01-31") == "2024-01-31"
     assert parse_yaml("2024-99-99") == "2024-99-99"

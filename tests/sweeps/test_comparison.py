@@ -15,7 +15,7 @@ from structattn.sweeps import worker as work
 from structattn.sweeps.comparison import check_claims, compare_with_published
 from structattn.sweeps.results import read_sweep_results
 from structattn.sweeps.table import TableRow
-from structattn.sweeps.trials import make_trials
+from structattn.sweeps.trials import make_trials, require_published
 
 
 def row(cell, validation, accuracy=()):
@@ -119,8 +119,9 @@ def test_layers_that_one_configuration_lacks_are_counted(expectations):
 
 def test_invalid_published_settings_are_refused(expectations):
     sweep = expectations([{**PUBLISHED, "settings": {"model.layer": 2}}])
-    with pytest.raises(SettingsError, match=r"published settings of w#w\^R Tf\+Sup: model.layer: "):
-        compare_with_published(sweep, [])
+    for check in (require_published, lambda sweep: compare_with_published(sweep, [])):
+        with pytest.raises(SettingsError, match=r"published settings of w#w\^R Tf\+Sup: model.layer: "):
+            check(sweep)
 
 
 def test_cells_without_results_are_not_compared(expectations):

@@ -22,7 +22,7 @@ from structattn.loading.evaluate import evaluate
 from structattn.runs.folder import RunFolder
 from structattn.settings.sweep import SweepSettings, load_sweep
 from structattn.support.environment import source_commit
-from structattn.support.errors import DataError, StructattnError, UsageError
+from structattn.support.errors import DataError, SettingsError, StructattnError, UsageError
 from structattn.support.json_files import DIGEST
 from structattn.support.processes import start_context
 from structattn.sweeps import sweep as sweeps
@@ -380,6 +380,14 @@ def test_the_cells_of_a_sweep_are_compared_over_seeds(tree, run_here, tmp_path):
     assert other.difference.mean == pytest.approx((means[1] + means[3] - means[0] - means[2]) / 2)
     with pytest.raises(UsageError, match="no such axis; expected one of language, model"):
         compare_groups([tmp_path / "sweep"], "layers", None, "test")
+
+
+def test_wrong_settings_behind_published_numbers_are_reported_and_nothing_is_started(tree, run_here, tmp_path):
+    value = {"cell": {"language": "Dyck", "model": "Tf"}, "value": 1}
+    tree["published"] = [{"source": "a paper", "settings": {"model.layer": 2}, "values": [value]}]
+    with pytest.raises(SettingsError, match=r"published settings of Dyck Tf: model\.layer: no such field"):
+        run_here(tree, tmp_path / "sweep")
+    assert not (tmp_path / "sweep").exists()
 
 
 def test_missing_data_are_reported_once_and_nothing_is_started(tree, run_here, tmp_path):

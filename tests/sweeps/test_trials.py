@@ -37,8 +37,12 @@ def test_values_of_an_axis_may_set_the_first_seed(tree, tmp_path):
     tree["grid"]["language"]["Dyck"]["seed"] = 7
     seeds = {(trial.cell["language"], trial.restart): trial.settings.seed for trial in trials(tree, tmp_path)}
     assert seeds == {("w#w^R", 0): 1, ("w#w^R", 1): 2, ("Dyck", 0): 7, ("Dyck", 1): 8}
-    tree["grid"]["language"]["Dyck"]["seed"] = "7"
-    with pytest.raises(SettingsError, match=r"trial Dyck Tf: seed: expected an integer, got '7'"):
+
+
+@pytest.mark.parametrize("seed", ["7", True])
+def test_the_seed_of_an_axis_is_an_integer(tree, tmp_path, seed):
+    tree["grid"]["language"]["Dyck"]["seed"] = seed
+    with pytest.raises(SettingsError, match=f"trial Dyck Tf: seed: expected an integer, got {seed!r}"):
         trials(tree, tmp_path)
 
 
@@ -144,6 +148,7 @@ def test_cells_with_zero_restarts_are_skipped(tree, tmp_path):
         ({"random": {RATE: {"kind": "cycle", "values": [0.1]}}, "sampler": "tpe"}, "is a cycle"),
         ({"random": {RATE: {"low": 2, "high": 1}}}, "low 2.0 is greater than high 1.0"),
         ({"random": {RATE: {"kind": "integer", "low": 2, "high": 1}}}, "low 2 is greater than high 1"),
+        ({"random": {RATE: {"kind": "cycle", "values": [0.1, True]}}}, r"values: expected a number, got \[0.1, True\]"),
         ({"grid": {"model": {}}}, r"grid\.model is empty"),
         ({"base": {"training": None}}, r"base\.training: expected a mapping of settings; found None"),
         ({"base": {"seed": 3}}, r"base\.seed: expected none, since trials have the seeds"),
@@ -173,6 +178,13 @@ def test_an_invalid_sweep_is_rejected_with_its_path(tree, tmp_path, change, mess
 def test_an_invalid_trial_is_rejected_with_its_cell(tree, tmp_path):
     tree["grid"]["model"]["Tf"] = {"model.num_heads": 3}
     with pytest.raises(SettingsError, match=r"trial w#w\^R Tf: model.*d_model 4 is not divisible by num_heads 3"):
+        trials(tree, tmp_path)
+
+
+def test_a_group_of_a_trial_that_is_no_mapping_is_rejected(tree, tmp_path):
+    del tree["random"]
+    tree["grid"]["model"]["Tf"] = {"training": None}
+    with pytest.raises(SettingsError, match=r"trial w#w\^R Tf: training: expected settings, as .*, got None"):
         trials(tree, tmp_path)
 
 

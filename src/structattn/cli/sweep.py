@@ -70,7 +70,7 @@ def sweep(
     from structattn.sweeps.engines import ProcessPoolEngine, RayEngine, SlurmEngine
     from structattn.sweeps.scheduler import Engine
     from structattn.sweeps.sweep import run_sweep
-    from structattn.sweeps.trials import make_trials
+    from structattn.sweeps.trials import make_trials, require_published
 
     sweep_settings = load_sweep(settings)
     parameters: dict[str, Any] = dict(map(_parameter, cluster or []))
@@ -83,6 +83,7 @@ def sweep(
     address = str(parameters["address"]) if engine == "ray" and parameters else None
     if dry_run:
         trials = make_trials(sweep_settings, output.absolute())
+        require_published(sweep_settings)
         print_line(f"{settings}: {len(trials)} trials, all settings are valid; data are not looked at")
         return
 

@@ -122,13 +122,20 @@ def parse_yaml(text: str) -> Any:
     try:
         loader = _Loader(text)
         try:
-            return loader.get_single_data()
+            return _copy(loader.get_single_data())
         finally:
             loader.dispose()
     except yaml.YAMLError as error:
         raise ValueError(_one_line(error)) from None
     except (ValueError, OverflowError):  # of chr() in PyYAML's scanner
         raise ValueError("an escape sequence is no Unicode character") from None
+
+
+def _copy(value: Any) -> Any:
+    """Return a copy in which each alias has a value of its own: what is set in one part sets no other."""
+    if isinstance(value, dict):
+        return {key: _copy(each) for key, each in value.items()}
+    return [_copy(each) for each in value] if isinstance(value, list) else value
 
 
 def _one_line(error: yaml.YAMLError) -> str:

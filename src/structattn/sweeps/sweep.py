@@ -20,7 +20,7 @@ from structattn.sweeps.outcome import TrialResult
 from structattn.sweeps.plan import Bracket, Plan, going_on, is_unfinished
 from structattn.sweeps.scheduler import Engine, NextJobs, SweepStatus, no_more_jobs, run_jobs
 from structattn.sweeps.table import TableRow, select_best, table_rows
-from structattn.sweeps.trials import Trial, make_trials
+from structattn.sweeps.trials import Trial, make_trials, require_published
 from structattn.sweeps.worker import Job, SweepFolder
 from structattn.training.run import StopRequested, stop_on_signals
 
@@ -52,7 +52,7 @@ def run_sweep(
         trial_results: a file of trials. Those with a line there are not trained, and each that completes adds its own.
 
     Raises:
-        SettingsError: the settings of a trial are invalid; nothing was started.
+        SettingsError: the settings of a trial, or those behind a published number, are invalid; nothing was started.
         DataError: prepared data that the sweep does not prepare are missing; nothing was started.
         Interrupted: SIGTERM or SIGINT was received; the same call resumes the sweep.
         StructattnError: another process runs this sweep, or trials failed after all others have ended; each has a
@@ -61,6 +61,7 @@ def run_sweep(
     folder = SweepFolder(path.absolute(), trial_results)
     folder.require_sweep_or_nothing()
     trials, plan = make_trials(sweep, folder.path), Plan(sweep, folder)
+    require_published(sweep)
     create_folder_unflushed(folder.runs)  # each run flushes the names of its parents
     with exclusive_lock(folder.lock, "sweep"), stop_on_signals(after_sigint=_AFTER_SIGINT) as stop:
 

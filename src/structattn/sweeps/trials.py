@@ -80,6 +80,21 @@ def make_trials(sweep: SweepSettings, folder: Path) -> list[Trial]:
     return trials
 
 
+def require_published(sweep: SweepSettings) -> None:
+    """Check the settings behind published numbers, which a report of the sweep compares with those of its cells.
+
+    Raises:
+        SettingsError: they are invalid; the message names the cell.
+    """
+    seen = []
+    for table in sweep.published:
+        for value in table.values:
+            changes = table.settings | value.settings
+            if changes and (value.cell, changes) not in seen:
+                seen.append((value.cell, changes))
+                cell_settings(sweep, value.cell, changes)
+
+
 def cells_of(sweep: SweepSettings) -> list[Cell]:
     """Return all cells of the grid."""
     return [dict(zip(sweep.grid, names, strict=True)) for names in itertools.product(*sweep.grid.values())]
@@ -105,7 +120,8 @@ def cell_settings(sweep: SweepSettings, cell: Cell, changes: Mapping[str, Any] |
     """
     tree = _cell_tree(sweep, cell)
     _set_paths(tree, changes or {})
-    source = f"published settings of {' '.join(cell.values())}" if changes else " ".join(cell.values())
+    title = " ".join(cell.values()) or "(the only cell)"
+    source = f"published settings of {title}" if changes else title
     prepare = _prepare({"seed": sweep.seed, **tree}, source)
     tree = {"data": "prepared", **{name: value for name, value in tree.items() if name != "prepare"}}
     settings = resolve_settings(tree, source=source).model_dump(mode="json")
@@ -132,10 +148,11 @@ def make_trial(sweep: SweepSettings, folder: Path, cell: Cell, restart: int, sam
     _set_paths(tree, sampled)
     source = f"trial {' '.join(cell.values()) or '(the only cell)'}"
     seed = tree.get("seed", sweep.seed)
-    if not isinstance(seed, int):
+    if type(seed) is not int:
         raise SettingsError(f"{source}: seed: expected an integer, got {seed!r}")
     tree["seed"] = seed + restart
-    tree.setdefault("training", {}).setdefault("num_threads", 1)  # trials share the machine; one thread each is fastest
+    if isinstance(tree.setdefault("training", {}), dict):
+        tree["training"].setdefault("num_threads", 1)  # trials share the machine; one thread each is fastest
     prepare = _prepare(tree, source)
     if prepare is not None:
         tree["data"] = str(folder / "data" / _digest(prepare.model_dump(mode="json", exclude_defaults=True)))
