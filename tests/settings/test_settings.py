@@ -82,6 +82,21 @@ def test_resolved_settings_can_be_read_back(tmp_path):
         ("model=lstm", r"model=lstm: expected settings, as \{field: value\}, got 'lstm'$"),
         ("model.layers=nondeterministic-20-3-5", r"^\S+ model.layers.0.nondeterministic.num_states: .*, got 20$"),
         ("training.num_threads=99999", "num_threads=.*: expected at most 1024"),
+        ("training.validate_every=0", r"^training.validate_every=0: expected at least 1, got 0$"),
+        (
+            "training.validate_every={examples: 0}",
+            r"^training.validate_every={examples: 0}: training.validate_every.examples: expected at least 1, got 0$",
+        ),
+        ("model={kind: lstm, stack: {attention: superposition, num_heads: 2}}", r"num_heads: expected 1, got 2(;|$)"),
+        (
+            "model={num_heads: 2, layers: [{attention: gaussian, offsets: [-1, 0, 1]}]}",
+            "layer 0: 3 offsets for 2 Gaussian heads; expected at most one a head",
+        ),
+        ("model.layers=[{attention: delta_product, key_size: 3, num_heads: 3}]", "32 is not divisible by num_heads 3"),
+        ("model={positions: rotary, d_model: 12, layers: gaussian-4.softmax-4}", "layer 1: rotary .* got 3"),
+        ("training.max_epochs=yes", "^training.max_epochs=yes: expected an integer, got True$"),
+        ("model.dropout=false", "^model.dropout=false: expected a number, got False$"),
+        ("training.optimizer.betas=[true, 0.9]", r"betas=.*: expected a number, got \[True, 0.9\]$"),
     ],
 )
 def test_errors_name_the_path(override, message):
@@ -89,6 +104,18 @@ def test_errors_name_the_path(override, message):
         resolved(override)
     assert len(str(caught.value)) < 1000
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        "{d_model: 10, layers: [{attention: delta_product, key_size: 3, value_size: 3}]}",
+        "{d_model: 12, positions: rotary, layers: delta_product}",
+        "{kind: encoder_decoder, d_model: 24, positions: rotary, decoder: {layers: 1, cross_attention: softmax-8}}",
+    ],
+)
+def test_sizes_of_heads_are_refused_only_where_they_do_not_fit(model):
+    assert resolved(f"model={model}")
 
 
 def test_one_string_is_no_sequence_of_overrides():

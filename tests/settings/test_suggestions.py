@@ -40,6 +40,24 @@ def error_of(tree, *overrides):
     return str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("overrides", "meant"),
+    [
+        (["model.kind=encoder_decoder", "model.layers=3"], "model.decoder.layers"),
+        (["model.kind=lstm", "model.num_heads=3"], "model.stack.num_heads"),
+        (["model.kind=lstm", "model.d_model=3"], None),
+        (["training.batches.max_tokens=500"], None),  # of other batches
+        (["training.batches.kind=pairs", "training.batches.max_token=500"], "training.batches.max_tokens"),
+        (["model.positions.max_positions=20"], None),
+        (["model.positions.kind=learned", "model.positions.max_position=20"], "model.positions.max_positions"),
+    ],
+)
+def test_fields_of_the_chosen_kinds_are_meant(overrides, meant):
+    message = error_of(TREE, *overrides)
+    assert "no such field" in message
+    assert (f"; did you mean {meant}?" in message) if meant else ("did you mean" not in message)
+
+
 def test_a_misspelt_field_is_corrected_wherever_it_comes_from():
     correct = "did you mean training.max_updates?"
     assert error_of(TREE, "training.max_update=3").startswith("training.max_update=3: no such field")

@@ -17,6 +17,8 @@ from pydantic import (
     GetJsonSchemaHandler,
     Tag,
     TypeAdapter,
+    ValidationInfo,
+    field_validator,
 )
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, ErrorDetails, PydanticKnownError
@@ -40,9 +42,26 @@ Probability = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Settings(BaseModel):
-    """Frozen group of settings; unknown keys, infinities and NaN are errors."""
+    """Frozen group of settings; unknown keys, infinities, NaN, and truth values in place of numbers are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _refuse_truth_values(cls, value: Any, info: ValidationInfo) -> Any:
+        """Refuse true for a number: pydantic would take it for 1."""
+        values = value if isinstance(value, list | tuple) else (value,)
+        if any(isinstance(each, bool) for each in values):
+            kinds = _scalars(cls.model_fields[info.field_name or ""].annotation)
+            if bool not in kinds and kinds & {int, float}:
+                raise PydanticKnownError("float_type" if float in kinds else "int_type")
+        return value
+
+
+def _scalars(annotation: Any) -> set[Any]:
+    """Return the types of an annotation that are no containers."""
+    parts = get_args(annotation)
+    return {annotation} if not parts else set[Any]().union(*map(_scalars, parts))
 
 
 def words_of(problem: ErrorDetails) -> str:
@@ -216,7 +235,7 @@ def hint_for_unknown(settings: type[BaseModel], path: str, location: Sequence[in
         path: the dotted path of the unknown field.
         location: the same in pydantic's form, with the names of the members of unions.
     """
-    elsewhere, meant = _ELSEWHERE.get(path.rpartition(".")[2]), suggestion(settings, path)
+    elsewhere, meant = _ELSEWHERE.get(path.rpartition(".")[2]), suggestion(settings, path, location)
     hint = f"; {elsewhere}" if elsewhere else f"; did you mean {meant}?" if meant else ""
     return f"{hint} [expected one of {', '.join(sorted(_fields_at(settings, location[:-1])))}]"
 
@@ -238,10 +257,27 @@ def _literals(settings: type[BaseModel]) -> set[str]:
     return {literal_of(settings, name) for name in names}
 
 
-def suggestion(settings: type[BaseModel], path: str) -> str | None:
+def _can_be_set(settings: type[BaseModel], other: str, pattern: str, location: Sequence[int | str]) -> bool:
+    """Return whether the kinds at the location of an unknown field have another one."""
+    theirs, parts = other.split("."), pattern.split(".")
+    shared = next((i for i, pair in enumerate(zip(theirs, parts, strict=False)) if pair[0] != pair[1]), None)
+    if shared is None:
+        return False  # a group in which it is, or part of it
+    steps = iter(enumerate(location))
+    for part in parts[: shared + 1]:
+        index = next((i for i, step in steps if part in ("*", str(step))), len(location))
+    return theirs[shared] in _fields_at(settings, location[:index])
+
+
+def suggestion(settings: type[BaseModel], path: str, location: Sequence[int | str] = ()) -> str | None:
     """Return the path of the field that an unknown one may mean; None if there is nothing similar.
 
     That is the most similar field of the same group of settings, else one of the same or a similar name in another.
+
+    Args:
+        settings: the class of all settings.
+        path: the dotted path of the unknown field.
+        location: the same with the names of the members of unions, which then have the field; empty: any may.
     """
     pattern = re.sub(r"\.\d+(?=\.|$)", ".*", path)
     parent, dot, name = pattern.rpartition(".")
@@ -249,6 +285,8 @@ def suggestion(settings: type[BaseModel], path: str) -> str | None:
     # The path itself may be a field of another kind, say of another model.
     others = frozenset(_paths(settings, "", _MAX_DEPTH)) - {pattern}
     known = sorted(others, key=lambda each: (each.count("."), each))
+    if location:
+        known = [each for each in known if _can_be_set(settings, each, pattern, location)]
     siblings = {each.rpartition(".")[2] for each in known if each.rpartition(".")[0] == parent}
     names: dict[str, str] = {}
     for each in known:

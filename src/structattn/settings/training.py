@@ -5,7 +5,7 @@ from fractions import Fraction
 from math import floor
 from typing import Annotated, Final, Literal, Self
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
+from pydantic import Discriminator, Field, NonNegativeFloat, PositiveFloat, Tag, model_validator
 
 from structattn.settings.attention import Softmax
 from structattn.settings.base import OneOf, Positive, Probability, Settings, Size, of_kind
@@ -186,6 +186,12 @@ class EveryExamples(Settings):
     )
 
 
+Interval = Annotated[
+    Annotated[Positive, Tag("updates")] | Annotated[EveryExamples, Tag("every")],
+    Discriminator(lambda given: "every" if isinstance(given, dict | EveryExamples) else "updates"),
+]
+
+
 class TrainingSettings(Settings):
     """Settings of training; the defaults are those of DuSell & Chiang (2024, section 6)."""
 
@@ -260,7 +266,7 @@ class TrainingSettings(Settings):
         default="cross_entropy",
         description="validation score for early stopping and the best checkpoint; bleu: of greedy translations",
     )
-    validate_every: Annotated[int, Field(ge=1)] | EveryExamples | None = Field(
+    validate_every: Interval | None = Field(
         default=None, description="updates between validations, or {examples: N} for examples; null: once per epoch"
     )
     early_stopping_patience: Positive | None = Field(

@@ -6,7 +6,7 @@ from typing import Literal, Self
 
 from pydantic import Field, PositiveFloat, model_validator
 
-from structattn.settings.attention import Gaussian, GumbelSoftmax, Hard, MultiHead, NoAttention, Softmax
+from structattn.settings.attention import DeltaProduct, Gaussian, GumbelSoftmax, Hard, MultiHead, NoAttention, Softmax
 from structattn.settings.base import NumLayers, Probability, Settings, Size
 from structattn.settings.embeddings import (
     POSITIONS,
@@ -86,7 +86,7 @@ class TransformerSettings(Settings):
                 num_heads = (mechanism.num_heads or self.num_heads) if isinstance(mechanism, MultiHead) else None
                 if num_heads is None:
                     continue
-                if self.d_model % num_heads:
+                if self.d_model % num_heads and not _has_sizes_of_its_own(mechanism):
                     raise ValueError(
                         f"{name} {index}: d_model {self.d_model} is not divisible by num_heads {num_heads}"
                     )
@@ -95,11 +95,33 @@ class TransformerSettings(Settings):
                         f"{name} {index}: num_learned_heads={mechanism.num_learned_heads}; expected less than "
                         f"{num_heads} heads"
                     )
-                if isinstance(self.positions, Rotary) and self.d_model // num_heads % 2:
+                if isinstance(mechanism, Gaussian):
+                    _require_heads_for_offsets(mechanism, num_heads, f"{name} {index}")
+                turned = isinstance(self.positions, Rotary) and name != _CROSS and _has_scores(mechanism)
+                if turned and self.d_model // num_heads % 2:
                     raise ValueError(
                         f"{name} {index}: rotary positions need an even head size; got {self.d_model // num_heads}"
                     )
         return self
+
+
+def _has_sizes_of_its_own(mechanism: Settings) -> bool:
+    """Whether heads have other sizes than d_model / num_heads."""
+    return isinstance(mechanism, DeltaProduct) and None not in (mechanism.key_size, mechanism.value_size)
+
+
+def _has_scores(mechanism: Settings) -> bool:
+    """Whether heads have scores of queries and keys, on which positions may act."""
+    return isinstance(mechanism, Softmax | Hard) or getattr(mechanism, "num_learned_heads", 0) > 0
+
+
+def _require_heads_for_offsets(gaussian: Gaussian, num_heads: int, place: str) -> None:
+    offsets, count = gaussian.offsets or (), num_heads - gaussian.num_learned_heads
+    if len(offsets) > count:
+        raise ValueError(f"{place}: {len(offsets)} offsets for {count} Gaussian heads; expected at most one a head")
+
+
+_CROSS = "cross-attention of decoder layer"
 
 
 class LayeredSettings(TransformerSettings):
@@ -232,7 +254,7 @@ class EncoderDecoderSettings(TransformerSettings):
         return {
             "encoder layer": self.encoder.layers,
             "decoder layer": self.decoder.layers,
-            "cross-attention of decoder layer": self.decoder.cross_attention or (Softmax(),),
+            _CROSS: self.decoder.cross_attention or (Softmax(),),
         }
 
     @model_validator(mode="after")

@@ -91,7 +91,8 @@ REGISTRIES: list[Registry[Any]] = []
 
 def own_entry_hint(known: Iterable[str]) -> str:
     """Return the end of a message about a name that is none of the known ones; empty if plugins add none to these."""
-    is_open = any(set(known) <= registry.keys() for registry in REGISTRIES)
+    names = set(known)
+    is_open = bool(names) and any(names <= registry.keys() for registry in REGISTRIES)
     way = "needs --plugin FILE.py, or plugins: [FILE.py] in a recipe; in Python, import the file that registers it"
     return f"; one of your own {way}" if is_open else ""
 
