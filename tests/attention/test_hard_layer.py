@@ -195,4 +195,4 @@ def test_refusals():
     with pytest.raises(ValueError, match="causal=False"):
         HardAttention(6, 2, causal=False).initial_state(1)
     with pytest.raises(ValueError, match="temperature=-1"):
-        HardAttention(6, 2, temperature=-1)(torch.zeros(1, 2, 6))
+        HardAttention(6, 2, temperature=-1)

@@ -1,6 +1,7 @@
 """What is particular to the two stack layers."""
 
 import copy
+import math
 
 import pytest
 import torch
@@ -111,6 +112,13 @@ def test_refusals():
         NondeterministicStackAttention(4, 1, 1, 0)
     with pytest.raises(ValueError, match="stack_embedding_size=0; expected at least 1"):
         SuperpositionStackAttention(4, 0)
+    with pytest.raises(ValueError, match="d_model=-4; expected at least 1"):
+        SuperpositionStackAttention(-4, 2)
+    with pytest.raises(ValueError, match="d_model=0; expected at least 1"):
+        NondeterministicStackAttention(0, 1, 1, 1)
+    for pop_offset in (math.nan, math.inf):
+        with pytest.raises(ValueError, match=f"pop_offset={pop_offset}; expected a number, or -inf"):
+            NondeterministicStackAttention(4, 1, 1, 1, pop_offset=pop_offset)
 
 
 def test_an_explanation_is_printed_without_its_numbers():

@@ -74,6 +74,12 @@ def test_a_step_refuses_a_batch_that_is_not_that_of_the_state(layer, with_gradie
                     layer.step(x[:batch, 0], each)
 
 
+def test_a_step_refuses_a_sequence(layer):
+    x, memory = examples()
+    with pytest.raises(ValueError, match=r"the step has shape \(3, 1, .*\); expected \(B, d\)"):
+        layer.step(x[:, :1], layer.initial_state(memory))
+
+
 @pytest.mark.parametrize("batch", [0, 1, 2])
 def test_a_memory_of_another_batch_is_refused(layer, batch):
     x, memory = examples()

@@ -144,11 +144,26 @@ def test_a_step_refuses_a_batch_that_is_not_that_of_the_state(layer, gradients):
                     layer.step(x[:batch], state)
 
 
+def test_a_step_refuses_a_sequence(layer):
+    with pytest.raises(ValueError, match=rf"the step has shape \(3, 1, {WIDTH}\); expected \(B, d\)"):
+        layer.step(examples()[:, :1], layer.initial_state(3))
+
+
 @pytest.mark.covering(1)
 @pytest.mark.parametrize("wrong", [[8, 3, 0], [7, 3, -1]], ids=str)
 def test_lengths_out_of_range_are_refused(layer, wrong):
     with pytest.raises(ValueError, match=rf"lengths range from {min(wrong)} to {max(wrong)}; expected 0 to 7"):
         layer(examples(), torch.tensor(wrong))
+
+
+def test_nan_has_no_effect_before(layer):
+    x = examples()
+    expected = layer(x)[:, :4]
+    x[1, 4] = torch.nan
+    found = layer(x)
+    torch.testing.assert_close(found[:, :4], expected)
+    assert found[1, 4].isnan().any()
+    assert not found[[0, 2]].isnan().any()
 
 
 def test_every_position_sees_itself_and_the_first(layer):

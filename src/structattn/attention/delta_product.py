@@ -16,6 +16,7 @@ from structattn.operators.common.checks import (
     computing_precision,
     head_size,
     mask_padding,
+    one_position,
     without_autocast,
     wrong_batch,
 )
@@ -117,7 +118,7 @@ class DeltaProductAttention(nn.Module):
         """Process one position, in constant time and memory."""
         if len(x_t) != len(state.matrices):
             raise wrong_batch(x_t, state.matrices)
-        inputs, others = self._projected(x_t[:, None])
+        inputs, others = self._projected(one_position(x_t))
         seen = torch.cat([state.recent, inputs], 1)
         token = [part[:, :, 0] for part in self._recurrence(self._convolved(seen)[:, -1:], others)]
         (matrices, *token), dtype = computing_precision(state=state.matrices.to(token[0].dtype), **_named(token))

@@ -15,7 +15,12 @@ from structattn.attention.positions.biases import ScorePositions
 from structattn.attention.projections import OutputProjection
 from structattn.attention.protocols import Explanation
 from structattn.operators import gaussian_attention
-from structattn.operators.common.checks import full_memory_lengths, mask_padding, wrong_batch
+from structattn.operators.common.checks import (
+    full_memory_lengths,
+    mask_padding,
+    one_position,
+    wrong_batch,
+)
 from structattn.operators.common.kernels import can_index_rows
 from structattn.operators.common.states import Selectable
 from structattn.operators.gaussian_attention import Gaussians, Kernel
@@ -102,7 +107,7 @@ class GaussianAttention(nn.Module):
         self, x_t: Float[Tensor, "batch d_model"], state: GaussianState
     ) -> tuple[Float[Tensor, "batch d_model"], GaussianState]:
         """Process one position. Cost: O(d^2), and O(t d / H) for each learned head in step t."""
-        x, learned, cache = x_t[:, None], self.heads.learned, state.learned
+        x, learned, cache = one_position(x_t), self.heads.learned, state.learned
         hard, soft = self.heads.values(x)
         recent = state.recent.append(hard)
         recent = recent.last(self._num_needed(recent))
@@ -211,11 +216,12 @@ class CrossGaussianAttention(nn.Module):
         self, x_t: Float[Tensor, "batch d_model"], state: CrossGaussianState
     ) -> tuple[Float[Tensor, "batch d_model"], CrossGaussianState]:
         """Process one position. Cost: O(d^2), and O(S d / H) for each learned head."""
+        x = one_position(x_t)
         if len(x_t) != len(state.hard.row_indices):
             raise wrong_batch(x_t, state.hard.row_indices)
         outputs, learned = _cached_attention(self.heads.gaussians, state.hard, state.steps), self.heads.learned
         if learned is not None and state.learned is not None:
-            learned_outputs = learned.attend_cached(learned.queries(x_t[:, None]), state.learned)
+            learned_outputs = learned.attend_cached(learned.queries(x), state.learned)
             outputs = torch.cat([outputs, learned_outputs], dim=1)
         return self.output(outputs)[:, 0], replace(state, steps=state.steps + 1)
 

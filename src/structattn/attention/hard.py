@@ -1,5 +1,6 @@
 """Multi-head hard attention, in which each head selects one position: self- and cross-attention."""
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,6 +31,10 @@ class HardSelection:
     temperature: float = 1.0
     straight_through: bool = False
     noise: bool = True
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.temperature < math.inf:
+            raise ValueError(f"temperature={self.temperature}; expected 0 <= temperature < inf")
 
     def attend(self, inputs: AttentionInputs, values: tuple[Tensor, ...], training: bool) -> Any:
         """Return the selected values. In evaluation they are gathered, and no weights are computed."""

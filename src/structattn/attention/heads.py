@@ -17,6 +17,7 @@ from structattn.operators.common.checks import (
     computing_precision,
     full_memory_lengths,
     mask_padding,
+    one_position,
     without_autocast,
     wrong_batch,
 )
@@ -176,7 +177,7 @@ class SelfHeads(nn.Module, Generic[X]):
 
     def step(self, x_t: X, state: KeyValueCache) -> tuple[X, KeyValueCache]:
         """Process one position (B, d). Cost: O(t d + d^2) for step t."""
-        query, *keys_and_values = self._projected(_each(x_t, lambda x: x[:, None]))
+        query, *keys_and_values = self._projected(_each(x_t, one_position))
         state = state.append(*keys_and_values)
         outputs = self.selection.attend_cached(query, state, self.positions, self.training)
         return _each(self.output(outputs), lambda y: y[:, 0]), state
@@ -231,7 +232,7 @@ class CrossHeads(nn.Module, Generic[X]):
 
     def step(self, x_t: X, state: CrossAttentionCache) -> tuple[X, CrossAttentionCache]:
         """Process one position (B, d). Cost: O(S d + d^2)."""
-        (query,) = self._queries(_each(x_t, lambda x: x[:, None]))
+        (query,) = self._queries(_each(x_t, one_position))
         if len(query) != len(state.row_indices):
             raise wrong_batch(query, state.row_indices)
         outputs = self.selection.attend_cached(query, state, None, self.training)

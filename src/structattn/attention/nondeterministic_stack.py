@@ -18,7 +18,7 @@ from structattn.operators import (
     nondeterministic_stack_step,
     nondeterministic_stack_weights,
 )
-from structattn.operators.common.checks import mask_padding
+from structattn.operators.common.checks import mask_padding, one_position
 from structattn.operators.common.implementation import Implementation
 from structattn.operators.nondeterministic_stack.arguments import checked_window, split_logits
 from structattn.operators.nondeterministic_stack.contents import (
@@ -68,6 +68,8 @@ class NondeterministicStackAttention(nn.Module):
         require_positive(
             num_states=num_states, stack_alphabet_size=stack_alphabet_size, stack_embedding_size=stack_embedding_size
         )
+        if not pop_offset < torch.inf:
+            raise ValueError(f"pop_offset={pop_offset}; expected a number, or -inf, which forbids pops")
         self.d_model = d_model
         self.num_states, self.stack_alphabet_size = num_states, stack_alphabet_size
         self.pushed_activation: Literal["sigmoid", "exp"] = pushed_activation
@@ -100,7 +102,7 @@ class NondeterministicStackAttention(nn.Module):
         self, x_t: Float[Tensor, "batch d_model"], state: NondeterministicStackState
     ) -> tuple[Float[Tensor, "batch d_model"], NondeterministicStackState]:
         """Process one position. Cost: O(t^2 Q^3 S) for step t, or O(D^2 Q^3 S) with a window D."""
-        logits, values = self._logits_and_values(x_t)
+        logits, values = (part[:, 0] for part in self._logits_and_values(one_position(x_t)))
         reading, state = nondeterministic_stack_step(*self._transitions(logits), values, state)
         return self.output(reading.flatten(1)), state
 

@@ -8,10 +8,19 @@ from torch.nn import functional as F
 from structattn.attention.positions.biases import ScorePositions
 from structattn.operators.common.checks import head_size, wrong_width
 from structattn.support.shapes import Float
+from structattn.support.sizes import require_positive
 
 
 class Projection(nn.Linear):
-    """A linear projection of a layer's input."""
+    """A linear projection of a layer's input.
+
+    Raises:
+        ValueError: the width is 0.
+    """
+
+    def __init__(self, d_model: int, size: int, bias: bool = True, **factory: Any) -> None:
+        require_positive(d_model=d_model)
+        super().__init__(d_model, size, bias, **factory)
 
     def forward(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch size"]:
         """Return the projection.

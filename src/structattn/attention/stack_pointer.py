@@ -11,7 +11,7 @@ from structattn.attention.projections import Projection
 from structattn.attention.protocols import Explanation
 from structattn.attention.several_stacks import explain_stacks, fold, fold_lengths, unfold
 from structattn.operators import SuperpositionAction, stack_pointer, stack_pointer_step, stack_pointer_weights
-from structattn.operators.common.checks import head_size, mask_padding, wrong_batch
+from structattn.operators.common.checks import head_size, mask_padding, one_position, wrong_batch
 from structattn.operators.common.states import Selectable
 from structattn.support.shapes import Bool, Float, Lengths
 
@@ -84,7 +84,7 @@ class StackPointerAttention(nn.Module):
         """Process one position. Cost: O(t d) for step t, because any row can return to the top."""
         if len(x_t) != len(state.stack):
             raise wrong_batch(x_t, state.stack)
-        x, first = x_t[:, None], state.stack.shape[1] == 0
+        x, first = one_position(x_t), state.stack.shape[1] == 0
         parts = x if first else state.stack, self._actions(x, first), x
         stack, action, value = (fold(part, self.num_heads) for part in parts)
         stack = unfold(stack_pointer_step(stack, action[:, 0], value[:, 0]), self.num_heads)

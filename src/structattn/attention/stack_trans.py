@@ -16,6 +16,7 @@ from structattn.operators.common.checks import (
     computing_precision,
     head_size,
     mask_padding,
+    one_position,
     without_autocast,
     wrong_batch,
 )
@@ -125,7 +126,7 @@ class StackTransAttention(nn.Module):
         """Process one position. Cost: O(K m + d m)."""
         if len(x_t) != len(state.cells):
             raise wrong_batch(x_t, state.cells)
-        action, value = (part[:, 0] for part in self._actions_and_values(x_t[:, None]))
+        action, value = (part[:, 0] for part in self._actions_and_values(one_position(x_t)))
         with without_autocast(x_t.device):
             cells = self._next(state.cells, action, value)
         return self._output(x_t, cells if self.read == "after" else state.cells), StackTransState(cells)

@@ -21,3 +21,5 @@ def test_they_end_somewhere():
         positions(8, 2)
     with pytest.raises(ValueError, match="max_positions=0"):
         LearnedPositions(4, max_positions=0)
+    with pytest.raises(ValueError, match="d_model=0; expected at least 1"):
+        LearnedPositions(0, max_positions=4)

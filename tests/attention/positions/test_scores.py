@@ -161,6 +161,7 @@ def test_the_shifted_matrix():
     [
         (lambda: RotaryPositions(3), "size=3; expected an even head size"),
         (lambda: RotaryPositions(4, layout="thirds"), "layout='thirds'"),
+        (lambda: RotaryPositions(4, base=-10.0), "base=-10.0; expected 0 < base < inf"),
         (lambda: RotaryPositions(6)(*vectors(2, 2), 0), "the heads have size 4; expected 6"),
         (lambda: AlibiPositions(0), "num_heads=0"),
         (lambda: AlibiPositions(4, variant="steep"), "variant='steep'"),

@@ -124,3 +124,16 @@ def test_empty_sizes(implementation, sizes):
     readings = delta_product(*parts, implementation=implementation)
     assert readings.shape == (*parts[0].shape[:3], parts[2].shape[4])
     assert (readings == 0).all()
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize("part", ["key", "value", "beta", "log_decay"])
+def test_what_is_not_finite_has_no_effect_before(part, value):
+    parts = [tensor.detach() for tensor in inputs(9)]
+    expected = delta_product(*parts)
+    parts[["query", "key", "value", "beta", "log_decay"].index(part)][1, 2, 5] = value
+    for implementation in ("reference", "chunked"):
+        found = delta_product(*parts, implementation=implementation)
+        assert not found[1, 2, 5:].isfinite().any(1).any()
+        found[1, 2, 5:] = expected[1, 2, 5:]
+        torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)

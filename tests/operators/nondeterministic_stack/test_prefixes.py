@@ -45,3 +45,24 @@ def test_later_steps_do_not_count(random_inputs):
         x[:, 4:] = torch.randn_like(x[:, 4:])
     torch.testing.assert_close(nondeterministic_stack_prefix_posteriors(*inputs.logits).actions[:, :4], before[:, :4])
     assert not torch.allclose(nondeterministic_stack_posteriors(*inputs.logits)[0][:, :4], whole[:, :4])
+
+
+@pytest.mark.parametrize("scale", [1e3, 1e5, 1e12])
+def test_logits_beyond_the_range_of_doubles(random_inputs, scale):
+    inputs = random_inputs(6, 5, 2, 2)
+    logits = [scale * x for x in inputs.logits]
+    found = nondeterministic_stack_prefix_posteriors(*logits)
+    for t in range(5):
+        posteriors = nondeterministic_stack_posteriors(*(x[:, : t + 1] for x in logits), implementation="reference")
+        expected = torch.stack([each[:, t].flatten(1).sum(-1) for each in posteriors], -1)
+        torch.testing.assert_close(found.actions[:, t], expected, rtol=0, atol=1e-6)
+
+
+def test_a_share_that_doubles_cannot_hold_counts():
+    """Symbol 1 has e^-740 of the weight, until its replacement outweighs all others."""
+    push, pop = torch.zeros(1, 2, 1, 2, 1, 2, dtype=torch.double), torch.full((1, 2, 1, 2, 1), -torch.inf).double()
+    push[0, 0, 0, 0, 0, 0], push[0, 0, 0, 0, 0, 1] = 0, -740
+    replace = torch.full_like(push, -torch.inf)
+    replace[0, 1, 0, 1] = 1500
+    found = nondeterministic_stack_prefix_posteriors(push, replace, pop).actions[0, 1]
+    torch.testing.assert_close(found, torch.tensor([0.0, 1, 0], dtype=torch.double), rtol=0, atol=1e-12)

@@ -260,10 +260,21 @@ def test_survives_compilation_and_low_precision():
         assert torch.equal(receptive_field([weights.bfloat16().float()] * 2), low)
 
 
+@pytest.mark.parametrize("union", ["clamp", "probabilistic"])
+def test_nan_stays(union):
+    weights = soft_weights(2, 1, 4)
+    weights[1, 0, 2, 1] = torch.nan
+    found = receptive_field([weights], union=union).isnan()
+    assert found[1, 2].any()
+    assert not found[0].any()
+    assert not found[1, [0, 1, 3]].any()
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
         (lambda w, c: receptive_field([]), "attentions is empty"),
+        (lambda w, c: receptive_field([w[0, 0]]), r"attentions\[0\] has shape \(4, 4\); expected \(B, H, T\)"),
         (lambda w, c: receptive_field([w, c]), "expected choices only, or weights only"),
         (lambda w, c: receptive_field([c, w]), "expected choices only, or weights only"),
         (lambda w, c: receptive_field([w[:, :, :, :3]]), "weights has shape"),

@@ -1,6 +1,7 @@
 """Tree regularization: its recursion written out, trees that are found again, what does not count."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -120,3 +121,11 @@ def test_without_spans_it_is_zero():
     assert not hidden.grad.any()
     pair = torch.tensor([[0, 0, 0, 1]])
     assert tree_regularization(hidden, pair) == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.long, torch.float32])
+def test_the_mask_of_words_is_of_booleans(dtype):
+    hidden, starts = torch.randn(1, 5, 3), torch.ones(1, 5, dtype=dtype)
+    for call in (partial(tree_regularization, hidden, torch.tensor([[0, 0, 1, 4]])), partial(tree_splits, hidden)):
+        with pytest.raises(ValueError, match=f"word_starts has dtype {dtype}; expected torch.bool"):
+            call(word_starts=starts)

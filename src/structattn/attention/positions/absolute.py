@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.types import Device
 
 from structattn.support.shapes import Float, Lengths
+from structattn.support.sizes import require_positive
 
 
 class ComputedTable(nn.Module):
@@ -99,6 +100,7 @@ class SinusoidalPositions(ComputedTable):
         _require(direction=(direction, ("forward", "backward")))
         if not 0 < base < math.inf:
             raise ValueError(f"base={base}; expected 0 < base < inf")
+        require_positive(d_model=d_model)
         self.layout, self.base, self.denominator, self.direction = layout, base, denominator, direction
         self.d_model = d_model
         self.keep_table(device, dtype)
@@ -163,8 +165,7 @@ class LearnedPositions(nn.Module):
         self, d_model: int, max_positions: int, *, device: Device = None, dtype: torch.dtype | None = None
     ) -> None:
         super().__init__()
-        if max_positions < 1:
-            raise ValueError(f"max_positions={max_positions}; expected at least 1 position")
+        require_positive(d_model=d_model, max_positions=max_positions)
         self.table = nn.Parameter(torch.empty(max_positions, d_model, device=device, dtype=dtype).normal_(std=0.02))
 
     @property

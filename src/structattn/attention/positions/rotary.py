@@ -1,5 +1,7 @@
 """Rotary positions."""
 
+import math
+
 import torch
 from torch import Tensor
 from torch.types import Device
@@ -39,6 +41,8 @@ class RotaryPositions(ComputedTable):
             raise ValueError(f"size={size}; expected an even head size, because components are rotated in pairs")
         if layout not in ("interleaved", "halves"):
             raise ValueError(f"layout={layout!r}; expected 'interleaved' or 'halves'")
+        if not 0 < base < math.inf:
+            raise ValueError(f"base={base}; expected 0 < base < inf")
         self.layout, self.base, self.size = layout, base, size
         self.keep_table(device, dtype)
 

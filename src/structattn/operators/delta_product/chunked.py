@@ -9,7 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from structattn.support.shapes import Float
+from structattn.operators.common.differentiation import transforms_active
+from structattn.support.shapes import Bool, Float
 
 ROWS = 64
 """The number of Householder steps of a chunk, about."""
@@ -42,7 +43,26 @@ def delta_product_chunked(
     beta: Float[Tensor, "batch heads time steps"],
     log_decay: Float[Tensor, "batch heads time"],
 ) -> Float[Tensor, "batch heads time value"]:
-    """Return the readings of all tokens. Cost: O(T m (L (a + b) + a b)) for each head, in T m / L steps in sequence."""
+    """Return the readings of all tokens: NaN from the first token on that would put NaN or infinity into the state.
+
+    Cost: O(T m (L (a + b) + a b)) for each head, in T m / L steps in sequence.
+    """
+    broken = _broken(key, value, beta, log_decay)
+    readable = key.device.type == "cpu" and not torch.compiler.is_compiling() and not transforms_active()
+    if readable and not bool(broken.any()):
+        return _readings(query, key, value, beta, log_decay)
+    key, value = (part.masked_fill(broken[..., None, None], 0) for part in (key, value))
+    beta, log_decay = beta.masked_fill(broken[..., None], 0), log_decay.masked_fill(broken, 0)
+    return _readings(query, key, value, beta, log_decay).masked_fill(broken[..., None], torch.nan)
+
+
+def _broken(key: Tensor, value: Tensor, beta: Tensor, log_decay: Tensor) -> Bool[Tensor, "batch heads time"]:
+    """Return at which tokens the state is no longer finite: products within a chunk would hide it from none."""
+    finite = key.isfinite().all(-1) & value.isfinite().all(-1) & beta.isfinite()
+    return (~(finite.all(-1) & (log_decay < torch.inf))).cumsum(2) > 0
+
+
+def _readings(query: Tensor, key: Tensor, value: Tensor, beta: Tensor, log_decay: Tensor) -> Tensor:
     time, steps = beta.shape[2:]
     if time == 0:
         return value[..., 0, :]

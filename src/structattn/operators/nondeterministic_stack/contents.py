@@ -21,12 +21,15 @@ from structattn.operators.common.stack_contents import StackContents, checked_de
 from structattn.operators.nondeterministic_stack import (
     nondeterministic_stack,
     nondeterministic_stack_log_weight,
+    nondeterministic_stack_posteriors,
     reference,
 )
 from structattn.operators.nondeterministic_stack.arguments import checked_arguments
 from structattn.operators.nondeterministic_stack.block_contents import SequenceContents, block_contents
 from structattn.support.shapes import Float, Lengths
 
+_MOST_GROWTH = 600.0  # e^600 times a share that doubles cannot hold is less than 1e-48
+_MOST_WEIGHT = 1e8  # beyond, differences of log-weights have an error of more than 1e-8
 _ROWS = 128  # steps whose contents are computed together, by the definition
 
 
@@ -225,7 +228,8 @@ def nondeterministic_stack_prefix_posteriors(
     Whole sequences give other posteriors, since later pops weight the runs again. Arguments and errors as in
     `nondeterministic_stack`; computed in float64. Not differentiable.
 
-    Cost: that of `nondeterministic_stack` with vectors of one number, twice.
+    Cost: that of `nondeterministic_stack` with vectors of one number, twice; T posteriors of a sequence whose weights
+    are beyond the range of doubles.
     """
     logits = push.double(), replace.double(), pop.double()
     ones = logits[0].new_ones(*push.shape[:2], 1)
@@ -237,11 +241,22 @@ def nondeterministic_stack_prefix_posteriors(
     grown = weights - torch.cat([torch.zeros_like(weights[:, :1]), weights[:, :-1]], 1)[:, : push.shape[1]]
     alive = shares.sum((2, 3)) > 0.5  # they sum to 1, or to 0 past the length and where there is no run
 
-    def share(x: Tensor) -> Tensor:
-        factor = x.flatten(4).logsumexp(-1) - grown[..., None, None]
-        return torch.where((before > 0) & alive[..., None, None], before * factor.exp(), 0).sum((2, 3))
-
-    pushed, replaced = share(logits[0]), share(logits[1])
+    factors = [x.flatten(4).logsumexp(-1) - grown[..., None, None] for x in logits[:2]]
+    counts = (before > 0) & alive[..., None, None]
+    pushed, replaced = (torch.where(counts, before * factor.exp(), 0).sum((2, 3)) for factor in factors)
     popped = torch.where(alive, (1 - pushed - replaced).clamp(min=0), 0)
     actions = torch.stack([pushed, replaced, popped], -1)
+    # Elsewhere what is lost, a share or the end of a sum, is less than the rounding of doubles.
+    lost = (torch.stack(factors) > _MOST_GROWTH).any(0).flatten(2).any(2) | (weights.abs() > _MOST_WEIGHT)
+    for b in (lost & alive).any(1).nonzero().flatten().tolist():
+        actions[b] = _actions_of_prefixes([x[b : b + 1] for x in logits], int(alive[b].sum()), window)
     return PrefixPosteriors(actions.to(push.dtype), shares.to(push.dtype))
+
+
+def _actions_of_prefixes(logits: list[Tensor], end: int, window: int | None) -> Float[Tensor, "time 3"]:
+    """Return the actions that end the prefixes of one sequence up to a length, one by one."""
+    actions = logits[0].new_zeros(logits[0].shape[1], 3)
+    for t in range(end):
+        found = nondeterministic_stack_posteriors(*(x[:, : t + 1] for x in logits), window=window)
+        actions[t] = torch.stack([x[0, t].sum() for x in found])
+    return actions

@@ -53,6 +53,8 @@ def receptive_field(attentions: Sequence[Tensor], *, lengths: Lengths = None, un
     """
     if not attentions:
         raise ValueError("attentions is empty; expected at least one layer")
+    if attentions[0].dim() not in (3, 4):
+        raise ValueError(f"attentions[0] has shape {tuple(attentions[0].shape)}; expected (B, H, T) or (B, H, T, T)")
     batch, time = attentions[0].shape[0], attentions[0].shape[2]
     here = _here(lengths, batch, time, attentions[0].device)
     field = _identity(attentions[0], here)
@@ -207,7 +209,7 @@ def relaxed_step(
 
 def below_one(total: Tensor) -> Tensor:
     """Return min(total, 1), with gradient zero where the result is 1."""
-    return torch.where(total < 1, total, 1)
+    return torch.where(total >= 1, 1, total)  # NaN stays
 
 
 def _identity(attention: Tensor, here: Tensor) -> Tensor:

@@ -63,7 +63,7 @@ def tree_regularization(
     ends = checked_lengths(lengths, batch, time, hidden.device)
     if word_starts is None:
         word_starts = torch.ones(batch, time, dtype=torch.bool, device=hidden.device)
-    require_shape("word_starts", word_starts, (batch, time), "(B, T)")
+    _require_mask(word_starts, batch, time)
     sequence, first, true, last = splits.unbind(1)
     allowed = _places(first, last, word_starts[sequence])
     counts = (last - first >= 2) & (allowed.sum(1) >= 2)
@@ -79,6 +79,12 @@ def tree_regularization(
         sums = losses.new_zeros(batch).index_add(0, sequence, losses)
         numbers = losses.new_zeros(batch).index_add(0, sequence, counts.to(losses.dtype))
         return (sums / numbers.clamp(min=1)).sum().div(max(batch, 1)).to(dtype)
+
+
+def _require_mask(word_starts: Tensor, batch: int, time: int) -> None:
+    require_shape("word_starts", word_starts, (batch, time), "(B, T)")
+    if word_starts.dtype != torch.bool:
+        raise ValueError(f"word_starts has dtype {word_starts.dtype}; expected torch.bool")
 
 
 @torch.no_grad()
@@ -97,7 +103,7 @@ def tree_splits(
     (hidden,), _ = computing_precision(hidden=hidden)
     ends = checked_lengths(lengths, batch, time, hidden.device)
     starts = torch.ones(batch, time, dtype=torch.bool) if word_starts is None else word_starts.cpu()
-    require_shape("word_starts", starts, (batch, time), "(B, T)")
+    _require_mask(starts, batch, time)
     with without_autocast(hidden.device):
         independence = _independence(hidden, ends).cpu()
     rows = zip(independence, starts.tolist(), ends.tolist(), strict=True)
