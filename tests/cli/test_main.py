@@ -152,6 +152,26 @@ def test_bad_usage_exits_with_code_2(arguments):
     assert run(*arguments).exit_code == 2
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "prepare text --train a --train b -o c",
+        "train s.yaml -o a --output b",
+        "sweep s.yaml -o a --workers=2 --workers 2",
+    ],
+)
+def test_one_of_two_values_is_not_dropped(words):
+    result = CliRunner().invoke(app, words.split())
+    assert result.exit_code == 2
+    assert re.fullmatch(r"structattn: --(train|output|workers) is given 2 times; expected once\n", result.stderr)
+
+
+def test_repeatable_options_are_repeated():
+    result = CliRunner().invoke(app, ["list", "--schema", "run", "--plugin", "none.py", "--plugin", "other.py"])
+    assert "none.py" in result.stderr
+    assert "given" not in result.stderr
+
+
 def test_version():
     assert run("--version").output == f"structattn {__version__}\n"
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
+from typer.core import TyperCommand
 
 from structattn.support.errors import UsageError
 from structattn.support.files import check_writable_file, check_writable_folder
@@ -66,6 +67,23 @@ STANDARD_INPUT = Path("standard input")
 _ASSIGNMENT = re.compile(r"[a-z_0-9.]+=.*", re.DOTALL)
 
 
+class _Command(TyperCommand):
+    """A command that refuses an option with two values, unless it is repeatable: click would drop the first."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments.
+
+        Raises:
+            UsageError: an option is given twice.
+        """
+        _, _, given = self.make_parser(ctx).parse_args(args=[*args])
+        for option in given:
+            single = option.param_type_name == "option" and not (option.multiple or getattr(option, "is_flag", False))
+            if single and (count := given.count(option)) > 1:
+                raise UsageError(f"{option.opts[0]} is given {count} times; expected once")
+        return super().parse_args(ctx, args)
+
+
 def add_command(app: typer.Typer, name: str, command: Callable[..., Any]) -> None:
     """Add a command with its docstring as help.
 
@@ -74,7 +92,7 @@ def add_command(app: typer.Typer, name: str, command: Callable[..., Any]) -> Non
     text, _, examples = (inspect.getdoc(command) or "").partition("Examples:\n")
     paragraphs = "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
     epilog = f"\b\nExamples:\n{textwrap.indent(textwrap.dedent(examples).rstrip(), '  ')}" if examples else None
-    app.command(name, help=paragraphs, epilog=epilog)(_with_plugins(command))
+    app.command(name, cls=_Command, help=paragraphs, epilog=epilog)(_with_plugins(command))
 
 
 def _with_plugins(command: Callable[..., Any]) -> Callable[..., Any]:
