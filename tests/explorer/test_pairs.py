@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from structattn.explorer import searched_text
+from structattn.explorer import recording, searched_text
 from structattn.explorer.head_locality import explain_all_pairs
 from structattn.explorer.recording import receptive_field_records
 from structattn.explorer.recording_files import read_recording
 from structattn.explorer.run_analysis import analyze_run
 from structattn.explorer.searched_text import default_examples, example_batch
 from structattn.loading.records import layer_records
+from structattn.loading.runs import load
 from structattn.loading.trained_run import TrainedRun
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import DataError, UsageError
@@ -179,3 +180,9 @@ def test_a_translation_cut_at_the_last_position_is_explained(translation_run):
     assert search.steps[search.best] == 14
     for records in (run.explain([text])[0], layer_records(PairExplainer(run), batch)):
         assert len(records[-1].tokens) == 14
+
+
+def test_a_text_that_is_too_long_is_not_translated(run_dir, monkeypatch):
+    monkeypatch.setattr(searched_text, "make_translator", None)
+    with pytest.raises(UsageError, match="text 1 has 1025 tokens; expected at most 1024"):
+        recording.record(load(run_dir("translation")), ["eins " * 1024])

@@ -148,6 +148,7 @@ def test_the_page_is_for_those_who_have_its_link(client):
     [
         ({}, "expected either a text or an example"),
         ({"text": "()", "example": 0}, "expected either a text or an example"),
+        ({"example": 0, "target": "()"}, "target: an example has its own"),
         ({"example": 10_000}, "10000"),
         ({"text": 3}, "text: expected text"),
         ({"text": "()", "depths": 1000}, "depths: no such field"),
@@ -382,6 +383,8 @@ def test_connections_without_headers_do_not_keep_others_out(served):
         (2, [], "--serve is for one run folder"),
         (1, ["--beam", "3"], "--serve is for one run folder, without --beam and --output"),
         (1, ["--output", "page.html"], "--serve is for one run folder, without --beam and --output"),
+        (1, ["--example", "0", "--target", "()"], "1 targets for 0 texts; expected one for each"),
+        (1, ["--text", "()", "--target", "()", "--target", "()"], "2 targets for 1 texts; expected one for each"),
         (1, ["--split", "foo"], "split: expected 'train', 'valid', 'test' or 'gen'"),
     ],
 )

@@ -1,6 +1,7 @@
 """Recordings as arrays of NumPy, and the packages that draw them."""
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -28,6 +29,15 @@ def test_each_head_and_stack_has_its_place(run_dir):
     used = arrays["attention"].any(axis=(2, 3)).sum()
     assert used <= checked
     assert checked > 1
+
+
+def test_all_kinds_have_the_layers_of_the_model(run_dir):
+    (example,) = record(load(run_dir("sentences")), ["a b c"]).examples
+    added = replace(example.records[0], layer=4, sublayer="stack", head=None)
+    arrays = example_arrays(replace(example, records=(*example.records, added)))
+    assert len(arrays["attention"]) == len(arrays["stack"]) == 5
+    assert not arrays["stack"][:4].any()
+    assert arrays["stack"][4].any()
 
 
 def test_translations_have_three_kinds_of_attention(run_dir):

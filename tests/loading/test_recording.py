@@ -1,8 +1,10 @@
 """Recordings of runs of every kind: what is in them, and their files."""
 
+import base64
 import json
 import os
 import shutil
+import zlib
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from structattn.cli.app import app
+from structattn.explorer import recording_files
 from structattn.explorer.recording import record
 from structattn.explorer.recording_files import read_recorded_run, read_recording, write_recording
 from structattn.loading.runs import load
@@ -197,6 +200,20 @@ def test_a_recording_may_be_renamed(recorded, tmp_path):
     assert read_recording(renamed).run == recorded("sentences")[1].run
 
 
+def test_an_array_is_unpacked_once_and_all_have_a_limit(recorded, tmp_path, monkeypatch):
+    path, recording = tmp_path / "recording.json", recorded("sentences")[1]
+    write_recording(path, recording)
+    sizes = [array.nbytes for each in read_recording(path).examples for array in (each.surprisal,)]
+    monkeypatch.setattr(recording_files, "_MAX_UNPACKED", sizes[0])
+    with pytest.raises(UsageError, match=r"an array has 0 MiB, all have 0; .*: record fewer or shorter examples"):
+        write_recording(tmp_path / "other.json", recording)
+    with pytest.raises(DataError, match="array 1 has 0 MiB, all have 0; expected at most 256, and 1024"):
+        read_recording(path)
+    assert not (tmp_path / "other.json").exists()
+    packed = recording_files._Packed([base64.b64encode(zlib.compress(bytes(9))).decode()])
+    assert packed.numbers(0, 9) is packed.numbers(0, 9)
+
+
 def test_a_file_that_is_no_recording_is_refused(recorded, tmp_path):
     path = tmp_path / "recording.json"
     write_recording(path, recorded("sentences")[1])
@@ -214,6 +231,7 @@ def test_a_file_that_is_no_recording_is_refused(recorded, tmp_path):
         ({"examples": [example | {"predicted": []}]}, "expected predicted and surprisal for each"),
         (with_record(weights=stack["actions"]), "weights has shape"),
         (with_record(mechanism="softmax"), r"actions has shape \(4, 3\); expected \(4, 0\)"),
+        (with_record(mechanism="mine"), "actions of 'mine', which is not registered; expected its plugin: --plugin"),
         (with_record(mechanism="receptive_field"), "mechanism 'receptive_field' in sublayer 'attention'"),
         (with_record(queries="source"), "a source that the example does not have"),
         (with_record(layer=-1), "layer: expected at least 0"),

@@ -10,7 +10,7 @@ import pytest
 
 from structattn.settings import MECHANISMS, RunSettings
 from structattn.support.errors import UsageError
-from structattn.support.plugins import load_plugin, loaded_plugins
+from structattn.support.plugins import load_plugin, loaded_plugins, require_loaded
 
 TWICE = """
 class Twice(Settings):
@@ -30,6 +30,14 @@ def test_a_file_is_known_by_name_version_and_digest(plugin):
     assert MECHANISMS.plugins == {"twice": loaded}
     assert load_plugin(str(path)) == loaded  # is not executed again
     assert load_plugin("own.py", path.parent) == loaded
+
+
+def test_a_link_has_its_own_name(plugin):
+    path = plugin(TWICE)
+    target = path.rename(path.with_name("5f2c.py"))
+    path.symlink_to(target)
+    assert load_plugin(str(path)).name == "own.py"
+    assert require_loaded("own.py").path == target
 
 
 def test_an_edited_file_replaces_its_entries(plugin):
@@ -67,6 +75,8 @@ def test_compiled_files_are_neither_read_nor_written(plugin, tmp_path):
         ("def\n", r"plugin .*own.py: SyntaxError: invalid syntax \(own.py, line 4\)"),
         ("import sys\nsys.exit(0)\n", r"plugin .*own.py: SystemExit: 0"),
         ("import no_such_library\n", "ModuleNotFoundError: No module named 'no_such_library'"),
+        (f"__version__ = 2\n{TWICE}", "own.py: __version__ is 2; expected text"),
+        (f"__version__ = [1]\n{TWICE}", r"own.py: __version__ is \[1\]; expected text"),
         ("size = 3\n", "own.py: registers nothing; expected a call of structattn.register"),
     ],
 )
@@ -74,7 +84,8 @@ def test_a_file_that_fails_is_refused(plugin, text, message):
     modules = set(sys.modules)
     with pytest.raises(UsageError, match=message) as caught:
         load_plugin(str(plugin(text)))
-    assert "nothing" in message or "own.py" in caught.value.__notes__[0]  # the traceback
+    expected = "nothing" in message or "expected text" in message
+    assert expected or "own.py" in caught.value.__notes__[0]  # the traceback
     assert not any(name.startswith("structattn_plugin_") for name in set(sys.modules) - modules) or "nothing" in message
 
 

@@ -1,12 +1,17 @@
 """Heat maps: time on the horizontal axis, sources on the vertical axis, labelled by tokens."""
 
+from dataclasses import replace
+
+import matplotlib.colors
 import numpy as np
 import pytest
 
+from structattn.explorer import figures
 from structattn.explorer.figures import attention_plot, stack_plot
 from structattn.explorer.recording_files import read_recorded_run
 from structattn.loading.records import Record, action_names
 from structattn.report.figure import figure_element
+from structattn.report.style import KEEP, POP, PUSH
 
 
 @pytest.fixture
@@ -75,6 +80,29 @@ def test_softmax_maps_have_a_row_for_each_layer_and_a_column_for_each_head(make_
         "layer 4, head 1",
     ]
     np.testing.assert_allclose(axes[5].images[0].get_array(), records[5].weights.T)
+
+
+def test_what_is_added_to_a_layer_has_maps_of_its_own():
+    square = np.eye(2)
+    records = [
+        Record(("a", "b"), 0, sublayer, head, mechanism, (1 + number) * square / 4, ("a", "b"))
+        for number, (sublayer, head, mechanism) in enumerate(
+            [("attention", 0, "softmax"), ("attention", 1, "softmax"), ("stack", None, "decay")]
+        )
+    ]
+    axes = [each for each in attention_plot(records, "x", "").figure.axes if each.axison]
+    assert [each.get_title(loc="left") for each in axes] == ["layer 1, head 1", "head 2", "layer 1, decay, head 1"]
+    assert [[float(image.get_array()[0, 0]) for image in each.images] for each in axes] == [[0.25], [0.5], [0.75]]
+
+
+def test_each_action_is_drawn_in_its_own_colour(record, monkeypatch):
+    names = ("drop", "push", "pop", "swap")
+    monkeypatch.setattr(figures, "action_names", lambda mechanism: names)
+    example = record(tokens=["a", "b"])
+    above, _, *_ = stack_plot(replace(example, actions=np.eye(4)[:2], best_run=None), "x", "").figure.axes
+    assert len(above.images) == 4
+    colors = [image.get_cmap()(1.0)[:3] for image in above.images]
+    assert colors == [matplotlib.colors.to_rgb(each) for each in (KEEP, PUSH, POP, KEEP)]
 
 
 def test_labelled_maps_have_positions_below_and_sources_at_the_left():

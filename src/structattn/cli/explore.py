@@ -155,6 +155,8 @@ def _first(
     """Return the request of what a served page shows at first; the first example of the split if nothing is given."""
     if len(texts or []) + len(examples or []) > 1:
         raise UsageError("--serve starts with one text or example; the page takes others")
+    if targets and len(targets) != len(texts or []):
+        raise UsageError(f"{len(targets)} targets for {len(texts or [])} texts; expected one for each")
     if texts:
         return {"text": texts[0], "target": targets[0] if targets else None}
     return {"example": examples[0] if examples else 0, "split": split}

@@ -19,7 +19,7 @@ from structattn.report.tables import swatch
 from structattn.settings.mechanisms import MECHANISMS
 from structattn.support.shapes import Float
 
-_ACTION_COLORS = (PUSH, KEEP, POP)
+_ACTION_COLORS = {"push": PUSH, "pop": POP}  # of all others KEEP
 _MARGIN = 1.9  # inches around the cells, for labels and the colour bar
 
 
@@ -61,10 +61,10 @@ def _draw_actions(axes: Axes, record: Record) -> None:
     actions = record.actions if record.prefix_actions is None else record.prefix_actions
     names = list(action_names(record.mechanism))
     assert actions is not None
-    for row, color in enumerate(_ACTION_COLORS[: len(names)]):
+    for row, action in enumerate(names):
         shown = np.full((len(names), len(actions)), np.nan)
         shown[row] = actions[:, row]
-        _cells(axes, shown, color)
+        _cells(axes, shown, _ACTION_COLORS.get(action, KEEP))
     axes.set_yticks(range(len(names)), names, fontsize=8.5)
     axes.tick_params(axis="both", length=0)
     axes.hlines(np.arange(len(names) - 1) + 0.5, -0.5, len(actions) - 0.5, color=axes.spines["left"].get_edgecolor())
@@ -102,14 +102,14 @@ def stack_plot(record: Record, name: str, caption: str) -> Plot:
 
 
 def attention_plot(records: Sequence[Record], name: str, caption: str, *, labelled: bool = False) -> Plot:
-    """Plot small maps of attention weights of one example: a row for every layer, a column for every head.
+    """Plot small maps of attention weights of one example: a row for every sublayer, a column for every head.
 
     Maps between two different texts are ``labelled``: their axes have tokens.
     """
-    layers = sorted({record.layer for record in records})
+    layers = sorted({_sublayer(record) for record in records})
     heads = sorted({(record.head or 0) for record in records})
-    by_layer = sorted(records, key=lambda record: record.layer)
-    lowest = {(record.head or 0): layers.index(record.layer) for record in by_layer}
+    by_layer = sorted(records, key=_sublayer)
+    lowest = {(record.head or 0): layers.index(_sublayer(record)) for record in by_layer}
     widest, room = (3.2, 0.9) if labelled else (2.2, 0.0)  # inches: width of a map, and space for labels
     with figure_style(name):
         side = float(np.clip((10.6 - room) / len(heads), 1.2, widest))  # a row fits the page
@@ -118,7 +118,7 @@ def attention_plot(records: Sequence[Record], name: str, caption: str, *, labell
         for axes in grid.flat:
             axes.set_axis_off()
         for record in records:
-            row, column = layers.index(record.layer), heads.index(record.head or 0)
+            row, column = layers.index(_sublayer(record)), heads.index(record.head or 0)
             _draw_small(grid[row, column], record, column == 0)
             if labelled and row == lowest[record.head or 0]:
                 tick_labels(grid[row, column].xaxis, record.tokens, 66 * side / len(record.tokens), upright=True)
@@ -129,13 +129,19 @@ def attention_plot(records: Sequence[Record], name: str, caption: str, *, labell
     return Plot(name, figure, caption)
 
 
+def _sublayer(record: Record) -> tuple[int, bool]:
+    """Return the layer, and whether it is what is added to it."""
+    return record.layer, record.sublayer == "stack"
+
+
 def _draw_small(axes: Axes, record: Record, first: bool) -> None:
     axes.set_axis_on()
     _cells(axes, record.weights.T, PUSH)
     axes.set_box_aspect(1)
     axes.set_xticks([])
     axes.set_yticks([])
-    layer = f"layer {record.layer + 1}, " if first else ""
+    added = f"{record.mechanism}, " if record.sublayer == "stack" else ""
+    layer = f"layer {record.layer + 1}, {added}" if first else ""
     axes.set_title(f"{layer}head {(record.head or 0) + 1}", fontsize=8, pad=3)
 
 

@@ -43,8 +43,9 @@ def example_arrays(example: RecordedExample) -> dict[str, np.ndarray[Any, Any]]:
       ``encoder_attention`` (layers, heads, S, S), ``decoder_attention`` and ``cross_attention`` (layers, heads, T, S).
     - ``stack``, likewise: those of stacks that are added to layers.
 
-    The first index is the layer of the model. Heads and layers without weights are zeros; so stack attention, which has
-    one head, fills the first. The weight of the bottom of a stack is left out, so that rows may sum to less than 1.
+    The first index is the layer of the model, up to the last with weights. Heads and layers without are zeros; so
+    stack attention, which has one head, fills the first. The weight of the bottom of a stack is left out, so that rows
+    may sum to less than 1.
     """
     arrays: dict[str, np.ndarray[Any, Any]] = {
         "tokens": np.array(example.tokens),
@@ -52,8 +53,14 @@ def example_arrays(example: RecordedExample) -> dict[str, np.ndarray[Any, Any]]:
     }
     if example.source is not None:
         arrays["source"] = np.array(example.source)
-    groups = grouped((record for record in example.records if record.mechanism != RECEPTIVE_FIELD), _name)
-    return arrays | {name: _stacked(records) for name, records in groups.items()}
+    records = [record for record in example.records if record.mechanism != RECEPTIVE_FIELD]
+    layers = {side: 1 + max(each.layer for each in of_side) for side, of_side in grouped(records, _side).items()}
+    groups = grouped(records, _name)
+    return arrays | {name: _stacked(of_name, layers[_side(of_name[0])]) for name, of_name in groups.items()}
+
+
+def _side(record: Record) -> str | None:
+    return record.side
 
 
 def _name(record: Record) -> str:
@@ -62,10 +69,10 @@ def _name(record: Record) -> str:
     return record.sublayer if record.side is None else f"{record.side}_{record.sublayer}"
 
 
-def _stacked(records: list[Record]) -> Float32[np.ndarray, "layers heads time source"]:
+def _stacked(records: list[Record], layers: int) -> Float32[np.ndarray, "layers heads time source"]:
     weights = [_without_bottom(record) for record in records]
     places = [(record.layer, record.head or 0) for record in records]
-    layers, heads = (1 + max(numbers) for numbers in zip(*places, strict=True))
+    heads = 1 + max(head for _, head in places)
     stacked = np.zeros((layers, heads, *weights[0].shape), np.float32)
     for place, each in zip(places, weights, strict=True):
         stacked[place] = each

@@ -16,6 +16,7 @@ from structattn.explorer.recording import RECEPTIVE_FIELD, RecordedExample, Reco
 from structattn.explorer.searched_text import RecordedBeamSearch
 from structattn.loading.records import BOTTOM, Contents, Record, action_names
 from structattn.report.runs import Run, json_files, named_folders, read_run
+from structattn.settings.mechanisms import MECHANISMS
 from structattn.support.errors import DataError, UsageError
 from structattn.support.files import replace_file, write_atomically
 from structattn.support.json_files import Shape, json_with_digest, load_json, without_digest
@@ -35,22 +36,45 @@ class _Description(Shape):
     shape: list[Annotated[int, Field(ge=0, le=1_000_000)]]
 
 
+_MAX_UNPACKED = 4 * MAX_BYTES  # of all arrays of a file
+_LIMITS = "expected at most 256, and 1024"
+
+
+class _Packed:
+    """The packed arrays of a file; each is unpacked once, however many descriptions stand for it."""
+
+    def __init__(self, arrays: list[str]) -> None:
+        self._arrays, self._unpacked = arrays, dict[int, bytes]()
+        self._size = 0
+
+    def numbers(self, index: int, size: int) -> bytes:
+        """Return the bytes of an array, ``size`` of them.
+
+        Raises:
+            ValueError: it has others, or is too large, or all are.
+        """
+        if index >= len(self._arrays):
+            raise ValueError(f"there are {len(self._arrays)} arrays; expected array {index}")
+        if index not in self._unpacked:
+            self._size += size
+        if size > MAX_BYTES or self._size > _MAX_UNPACKED:
+            raise ValueError(f"array {index} has {size >> 20} MiB, all have {self._size >> 20}; {_LIMITS}")
+        if index not in self._unpacked:
+            try:
+                packed = base64.b64decode(self._arrays[index], validate=True)
+                self._unpacked[index] = zlib.decompressobj().decompress(packed, size + 1)
+            except zlib.error as error:
+                raise ValueError(f"array {index}: {error}") from None
+        if len(self._unpacked[index]) != size:
+            raise ValueError(f"array {index} has not the {size} bytes of its shape")
+        return self._unpacked[index]
+
+
 def _unpacked(description: _Description, info: ValidationInfo) -> Array:
     """Return the numbers that a description stands for, among the packed ones of the file."""
     dtype, shape = _DTYPES[description.dtype], tuple(description.shape)
-    size = dtype.itemsize * math.prod(shape)
-    if size > MAX_BYTES:
-        raise ValueError(f"array {description.array} has {size >> 20} MiB; expected at most 256")
-    arrays: list[str] = info.context or []
-    if description.array >= len(arrays):
-        raise ValueError(f"there are {len(arrays)} arrays; expected array {description.array}")
-    try:
-        numbers = zlib.decompressobj().decompress(base64.b64decode(arrays[description.array], validate=True), size + 1)
-    except zlib.error as error:
-        raise ValueError(f"array {description.array}: {error}") from None
-    if len(numbers) != size:
-        raise ValueError(f"array {description.array} has not the {size} bytes of its shape {shape}")
-    return np.frombuffer(numbers, dtype=dtype).reshape(shape)
+    packed: _Packed = info.context or _Packed([])
+    return np.frombuffer(packed.numbers(description.array, dtype.itemsize * math.prod(shape)), dtype).reshape(shape)
 
 
 _Array = Annotated[_Description, AfterValidator(_unpacked)]
@@ -73,6 +97,7 @@ class _Record(Shape):
     keys: Literal["tokens", "source"]
     bottom: bool
     weights: _Array
+    action_names: list[str] = Field(default_factory=list)
     actions: _Array | None = None
     best_run: _Array | None = None
     prefix_actions: _Array | None = None
@@ -151,13 +176,33 @@ def _text_of(path: Path, recording: Recording) -> str:
 
 def recording_to_json(recording: Recording) -> Json:
     """Return the content of a file of a recording, without its digest."""
-    arrays = list[str]()
+    arrays = _Arrays()
     return {
         "format_version": FORMAT_VERSION,
         "run": dict(recording.run),
         "examples": [_example_to_json(each, arrays) for each in recording.examples],
-        "arrays": arrays,
+        "arrays": arrays.packed,
     }
+
+
+class _Arrays:
+    """The packed arrays of a file that is written."""
+
+    def __init__(self) -> None:
+        self.packed, self._size = list[str](), 0
+
+    def add(self, numbers: bytes) -> int:
+        """Add the bytes of an array and return its index.
+
+        Raises:
+            UsageError: it is too large to be read, or all are.
+        """
+        self._size += len(numbers)
+        if len(numbers) > MAX_BYTES or self._size > _MAX_UNPACKED:
+            sizes = f"an array has {len(numbers) >> 20} MiB, all have {self._size >> 20}"
+            raise UsageError(f"{sizes}; {_LIMITS}: record fewer or shorter examples")
+        self.packed.append(base64.b64encode(zlib.compress(numbers, 1)).decode())
+        return len(self.packed) - 1
 
 
 def read_recording(path: str | PathLike[str]) -> Recording:
@@ -196,7 +241,7 @@ def _content(path: Path) -> Json:
 def _recording_of(content: Json, path: Path) -> Recording:
     try:
         arrays = _ArraysShape.model_validate(content).arrays
-        shape = RecordingShape.model_validate(content, context=arrays)
+        shape = RecordingShape.model_validate(content, context=_Packed(arrays))
     except ValidationError as error:
         raise DataError(path, first_problem(error)) from None
     try:
@@ -205,27 +250,24 @@ def _recording_of(content: Json, path: Path) -> Recording:
         raise DataError(path, f"is no recording: {type(error).__name__}: {error}") from None
 
 
-def _encoded(value: Any, arrays: list[str], without: Sequence[str] = ()) -> Any:
+def _encoded(value: Any, arrays: _Arrays, without: Sequence[str] = ()) -> Any:
     """Return what JSON can hold in place of a value: fields that are None are left out, numbers of arrays are apart."""
     if isinstance(value, np.ndarray):
         name = "float32" if np.issubdtype(value.dtype, np.floating) else "int32"
         numbers = np.ascontiguousarray(value, dtype=_DTYPES[name]).tobytes()
-        if len(numbers) > MAX_BYTES:
-            raise UsageError(f"an array of shape {value.shape} has {len(numbers) >> 20} MiB; expected at most 256")
-        arrays.append(base64.b64encode(zlib.compress(numbers, 1)).decode())
-        return {"array": len(arrays) - 1, "dtype": name, "shape": list(value.shape)}
+        return {"array": arrays.add(numbers), "dtype": name, "shape": list(value.shape)}
     if is_dataclass(value):
         given = {field.name: getattr(value, field.name) for field in fields(value) if field.name not in without}
         return {name: _encoded(each, arrays) for name, each in given.items() if each is not None}
     return list(value) if isinstance(value, tuple) else value
 
 
-def _example_to_json(example: RecordedExample, arrays: list[str]) -> Json:
+def _example_to_json(example: RecordedExample, arrays: _Arrays) -> Json:
     content: Json = _encoded(example, arrays, without=("records",))
     return content | {"records": [_record_to_json(each, example, arrays) for each in example.records]}
 
 
-def _record_to_json(record: Record, example: RecordedExample, arrays: list[str]) -> Json:
+def _record_to_json(record: Record, example: RecordedExample, arrays: _Arrays) -> Json:
     queries = "source" if record.side == "encoder" else "tokens"
     keys = "source" if record.sublayer in _OVER_SOURCE else queries
     names = record.action_names
@@ -275,6 +317,11 @@ def _record_of(shape: _Record, texts: Mapping[str, tuple[str, ...] | None]) -> R
     if tokens is None or sources is None:
         raise ValueError("a record refers to a source that the example does not have")
     sources = (BOTTOM, *sources) if given.pop("bottom") else sources
+    if given.pop("action_names") and shape.mechanism not in MECHANISMS:
+        raise ValueError(
+            f"a record has actions of {shape.mechanism!r:.40}, which is not registered; expected its plugin: "
+            "--plugin FILE.py, or import it first"
+        )
     time, size = len(tokens), len(sources)
     if shape.contents is not None:
         given["contents"] = _contents_of(shape.contents, time, size)

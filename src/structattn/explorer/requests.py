@@ -164,6 +164,8 @@ class RecordRequest(_Request):
     def _check_text(self) -> Self:
         if (self.text is None) == (self.example is None):
             raise ValueError("expected either a text or an example")
+        if self.target is not None and self.text is None:
+            raise ValueError("target: an example has its own; expected one with a text only")
         return self
 
 

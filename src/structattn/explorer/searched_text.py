@@ -124,9 +124,11 @@ def searched_pair(run: TrainedRun, text: str, number: int) -> tuple[PairBatch, R
 
     Raises:
         DataError: the line cannot be encoded, or is too long for the model.
+        UsageError: it has more than 1,024 tokens.
     """
     encoder = PairEncoder((translation_model(run),), run.prepared.sides)
     pair = encoder(text, "", (TEXTS, TEXTS), number)
+    require_short(decoded_pair_batch(encoder, pair, ()), f"text {number}")
     search = make_translator([run]).search_tree(text, number, TEXTS)
     if search is None:
         return decoded_pair_batch(encoder, pair, ()), None

@@ -216,7 +216,7 @@ class _Source(SourceLoader):
     """Executes the bytes whose digest is recorded, and neither reads nor writes compiled files."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self.content = path, read_bytes(path)
+        self.name, self.path, self.content = path.name, path.resolve(), read_bytes(path)
 
     def get_filename(self, fullname: str) -> str:
         """Return the path."""
@@ -229,7 +229,7 @@ class _Source(SourceLoader):
 
 def _load_file(path: Path) -> Plugin:
     try:
-        source = _Source(path.resolve())
+        source = _Source(path)
     except OSError as error:
         raise UsageError(f"plugin {path}: {error.strerror or error}") from None
     digest = hashlib.sha256(source.content).hexdigest()
@@ -270,7 +270,11 @@ def _has_file(module: str) -> bool:
 
 
 def _plugin_of(variables: Mapping[str, Any]) -> Plugin:
-    """Return the plugin to which a module with these global variables belongs."""
+    """Return the plugin to which a module with these global variables belongs.
+
+    Raises:
+        UsageError: its version is no text.
+    """
     module, file = str(variables["__name__"]), variables.get("__file__")
     package, version = module.partition(".")[0], variables.get("__version__")
     root = getattr(sys.modules.get(package), "__path__", None) if _has_file(package) else None
@@ -278,12 +282,15 @@ def _plugin_of(variables: Mapping[str, Any]) -> Plugin:
     named.sort(key=lambda each: each.module != module)  # of several entry points of a package, that of this module
     if named:
         version = named[0].dist.version if named[0].dist is not None else version
-    name = named[0].name if named else package if root or file is None else Path(file).name
+    if not isinstance(version, str | None):
+        raise UsageError(f"__version__ is {version!r}; expected text")
+    loader = variables.get("__loader__")
+    own_name = loader.name if isinstance(loader, _Source) else file and Path(file).name  # a link has a name of its own
+    name = named[0].name if named else own_name if own_name and not root else package
     if root:
         files = sorted(path for folder in root for path in Path(folder).rglob("*.py"))
     else:
         files = [] if file is None else [Path(file).resolve()]
-    loader = variables.get("__loader__")
     contents = [loader.content] if isinstance(loader, _Source) else [path.read_bytes() for path in files]
     digest = hashlib.sha256(b"".join(contents)).hexdigest() if contents else None
     return Plugin(name, version, digest, module, None if root or named or not files else files[0])
