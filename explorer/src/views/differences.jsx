@@ -192,7 +192,7 @@ export const differences = {
   joint: true,
   accepts: () => true,
   available: () => true,
-  arrays: (record, example) => ({ weights: record?.weights, actions: record?.actions, surprisal: example.surprisal }),
+  arrays: (record, example) => ({ weights: record?.weights, actions: record?.prefix_actions ?? record?.actions, surprisal: example.surprisal }),
   Component: Differences,
   values: ({ contexts }) => {
     const [first, second] = contexts.map(sideOf);
