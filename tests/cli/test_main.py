@@ -157,13 +157,18 @@ def test_bad_usage_exits_with_code_2(arguments):
     [
         "prepare text --train a --train b -o c",
         "train s.yaml -o a --output b",
-        "sweep s.yaml -o a --workers=2 --workers 2",
+        "sweep s.yaml -oa -o b",
     ],
 )
-def test_one_of_two_values_is_not_dropped(words):
+def test_one_of_two_paths_is_not_dropped(words):
     result = CliRunner().invoke(app, words.split())
     assert result.exit_code == 2
-    assert re.fullmatch(r"structattn: --(train|output|workers) is given 2 times; expected once\n", result.stderr)
+    assert re.fullmatch(r"structattn: --(train|output) is given 2 times; expected once\n", result.stderr)
+
+
+def test_the_last_of_two_numbers_holds():
+    words = ["prepare", "recognition", "parity", "--train", "0", "--train", "3", "--valid", "0", "-o", "x"]
+    assert "Invalid value for '--valid'" in CliRunner().invoke(app, words).stderr
 
 
 def test_repeatable_options_are_repeated():

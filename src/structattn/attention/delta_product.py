@@ -9,14 +9,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.types import Device
 
-from structattn.attention.projections import Projection
+from structattn.attention.projections import Projection, one_position
 from structattn.attention.protocols import Explanation
 from structattn.operators import delta_product, delta_product_step
 from structattn.operators.common.checks import (
     computing_precision,
     head_size,
     mask_padding,
-    one_position,
     without_autocast,
     wrong_batch,
 )

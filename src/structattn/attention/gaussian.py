@@ -12,15 +12,10 @@ from structattn.attention.cache import Cache, CrossAttentionCache, KeyValueCache
 from structattn.attention.heads import require_causal
 from structattn.attention.mixed_heads import MixedHeads
 from structattn.attention.positions.biases import ScorePositions
-from structattn.attention.projections import OutputProjection
+from structattn.attention.projections import OutputProjection, one_position
 from structattn.attention.protocols import Explanation
 from structattn.operators import gaussian_attention
-from structattn.operators.common.checks import (
-    full_memory_lengths,
-    mask_padding,
-    one_position,
-    wrong_batch,
-)
+from structattn.operators.common.checks import full_memory_lengths, mask_padding, wrong_batch
 from structattn.operators.common.kernels import can_index_rows
 from structattn.operators.common.states import Selectable
 from structattn.operators.gaussian_attention import Gaussians, Kernel

@@ -10,14 +10,13 @@ from torch import Tensor, nn
 
 from structattn.attention.cache import Cache, CrossAttentionCache, KeyValueCache, cached_softmax_attention
 from structattn.attention.positions.biases import ScorePositions
-from structattn.attention.projections import InputProjection, apply_positions
+from structattn.attention.projections import InputProjection, apply_positions, one_position
 from structattn.attention.protocols import Explanation, Streams
 from structattn.operators import softmax_attention
 from structattn.operators.common.checks import (
     computing_precision,
     full_memory_lengths,
     mask_padding,
-    one_position,
     without_autocast,
     wrong_batch,
 )

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.types import Device
 
-from structattn.attention.projections import Projection
+from structattn.attention.projections import Projection, one_position
 from structattn.attention.protocols import Explanation
 from structattn.operators import (
     NondeterministicStackState,
@@ -18,7 +18,7 @@ from structattn.operators import (
     nondeterministic_stack_step,
     nondeterministic_stack_weights,
 )
-from structattn.operators.common.checks import mask_padding, one_position
+from structattn.operators.common.checks import mask_padding
 from structattn.operators.common.implementation import Implementation
 from structattn.operators.nondeterministic_stack.arguments import checked_window, split_logits
 from structattn.operators.nondeterministic_stack.contents import (

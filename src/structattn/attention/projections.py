@@ -60,6 +60,17 @@ class InputProjection(nn.Linear):
         return packed.permute(2, 0, 3, 1, 4).unbind(0)
 
 
+def one_position(x_t: Tensor) -> Tensor:
+    """Return a step's input (B, d) as a sequence of one position, (B, 1, d).
+
+    Raises:
+        ValueError: it has not two dimensions.
+    """
+    if x_t.dim() != 2:
+        raise ValueError(f"the step has shape {tuple(x_t.shape)}; expected (B, d)")
+    return x_t[:, None]
+
+
 class OutputProjection(nn.Linear):
     """Concatenates the outputs of all heads and projects them: W_O concat(o_1, .., o_H) + b."""
 

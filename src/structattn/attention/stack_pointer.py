@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 from torch.types import Device
 
-from structattn.attention.projections import Projection
+from structattn.attention.projections import Projection, one_position
 from structattn.attention.protocols import Explanation
 from structattn.attention.several_stacks import explain_stacks, fold, fold_lengths, unfold
 from structattn.operators import SuperpositionAction, stack_pointer, stack_pointer_step, stack_pointer_weights
-from structattn.operators.common.checks import head_size, mask_padding, one_position, wrong_batch
+from structattn.operators.common.checks import head_size, mask_padding, wrong_batch
 from structattn.operators.common.states import Selectable
 from structattn.support.shapes import Bool, Float, Lengths
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.types import Device
 
-from structattn.attention.projections import Projection
+from structattn.attention.projections import Projection, one_position
 from structattn.attention.protocols import Explanation
 from structattn.attention.several_stacks import fold, fold_lengths
 from structattn.operators import SuperpositionAction
@@ -16,7 +16,6 @@ from structattn.operators.common.checks import (
     computing_precision,
     head_size,
     mask_padding,
-    one_position,
     without_autocast,
     wrong_batch,
 )

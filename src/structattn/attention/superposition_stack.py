@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 from torch.types import Device
 
-from structattn.attention.projections import Projection
+from structattn.attention.projections import Projection, one_position
 from structattn.attention.protocols import Explanation
 from structattn.attention.several_stacks import explain_stacks, fold, fold_lengths, unfold
 from structattn.operators import SuperpositionAction, superposition_stack, superposition_stack_weights
-from structattn.operators.common.checks import head_size, mask_padding, one_position, wrong_batch
+from structattn.operators.common.checks import head_size, mask_padding, wrong_batch
 from structattn.operators.common.states import Selectable
 from structattn.operators.superposition_stack import superposition_step
 from structattn.support.shapes import Bool, Float, Lengths

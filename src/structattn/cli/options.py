@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from io import BufferedIOBase, UnsupportedOperation
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
 import typer
 from typer.core import TyperCommand
@@ -68,20 +68,31 @@ _ASSIGNMENT = re.compile(r"[a-z_0-9.]+=.*", re.DOTALL)
 
 
 class _Command(TyperCommand):
-    """A command that refuses an option with two values, unless it is repeatable: click would drop the first."""
+    """A command that refuses two paths for an option of one, of which click would drop the first.
+
+    Of numbers and names the last one holds, as in other programs: a script may have them replaced.
+    """
+
+    paths: frozenset[str]  # the names of these options
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments.
 
         Raises:
-            UsageError: an option is given twice.
+            UsageError: an option for a path is given twice.
         """
         _, _, given = self.make_parser(ctx).parse_args(args=[*args])
         for option in given:
-            single = option.param_type_name == "option" and not (option.multiple or getattr(option, "is_flag", False))
-            if single and (count := given.count(option)) > 1:
+            if option.name in self.paths and (count := given.count(option)) > 1:
                 raise UsageError(f"{option.opts[0]} is given {count} times; expected once")
         return super().parse_args(ctx, args)
+
+
+def _taking_paths(command: Callable[..., Any]) -> type[_Command]:
+    """Return the class of a command with the names of its options that take one path."""
+    annotations = {name: each.annotation for name, each in inspect.signature(command).parameters.items()}
+    paths = frozenset(name for name, each in annotations.items() if get_args(each)[:1] in ((Path,), (Path | None,)))
+    return type(_Command.__name__, (_Command,), {"paths": paths})
 
 
 def add_command(app: typer.Typer, name: str, command: Callable[..., Any]) -> None:
@@ -92,7 +103,7 @@ def add_command(app: typer.Typer, name: str, command: Callable[..., Any]) -> Non
     text, _, examples = (inspect.getdoc(command) or "").partition("Examples:\n")
     paragraphs = "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
     epilog = f"\b\nExamples:\n{textwrap.indent(textwrap.dedent(examples).rstrip(), '  ')}" if examples else None
-    app.command(name, cls=_Command, help=paragraphs, epilog=epilog)(_with_plugins(command))
+    app.command(name, cls=_taking_paths(command), help=paragraphs, epilog=epilog)(_with_plugins(command))
 
 
 def _with_plugins(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -56,8 +56,8 @@ def _dotted(location: tuple[int | str, ...], missing: bool, tree: object) -> str
     for index, part in enumerate(location):
         if isinstance(tree, dict) and part not in tree and not (missing and index == len(location) - 1):
             continue  # the member of a union, not a field
-        if part == tree or isinstance(tree, int | float):
-            continue  # a kind that is given by its name or a number alone
+        if part == tree or str(part).startswith("["):
+            continue  # a kind that is given by its name alone; a member of a union without one
         parts.append(str(part))
         tree = _child(tree, part)
     return ".".join(parts) or "(the whole)"

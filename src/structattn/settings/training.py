@@ -187,8 +187,8 @@ class EveryExamples(Settings):
 
 
 Interval = Annotated[
-    Annotated[Positive, Tag("updates")] | Annotated[EveryExamples, Tag("every")],
-    Discriminator(lambda given: "every" if isinstance(given, dict | EveryExamples) else "updates"),
+    Annotated[Positive, Tag("[updates]")] | Annotated[EveryExamples, Tag("[examples]")],
+    Discriminator(lambda given: "[examples]" if isinstance(given, dict | EveryExamples) else "[updates]"),
 ]
 
 

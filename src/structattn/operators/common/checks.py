@@ -229,17 +229,6 @@ def wrong_width(x: Tensor, d_model: int) -> ValueError:
     return ValueError(f"the input has shape {tuple(x.shape)}; expected ({expected}): d_model is {d_model}, not {width}")
 
 
-def one_position(x_t: Tensor) -> Tensor:
-    """Return a step's input (B, d) as a sequence of one position, (B, 1, d).
-
-    Raises:
-        ValueError: it has not two dimensions.
-    """
-    if x_t.dim() != 2:
-        raise ValueError(f"the step has shape {tuple(x_t.shape)}; expected (B, d)")
-    return x_t[:, None]
-
-
 def wrong_batch(x_t: Tensor, state: Tensor) -> ValueError:
     """Return the error for a step whose batch, the first axis, is not that of the state."""
     return ValueError(f"the step has batch size {len(x_t)}; expected {len(state)}, the state's")
