@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from structattn.cli.app import app
-from structattn.explorer import recording_files
+from structattn.explorer import packed_arrays
 from structattn.explorer.recording import record
 from structattn.explorer.recording_files import read_recorded_run, read_recording, write_recording
 from structattn.loading.runs import load
@@ -203,15 +203,14 @@ def test_a_recording_may_be_renamed(recorded, tmp_path):
 def test_an_array_is_unpacked_once_and_all_have_a_limit(recorded, tmp_path, monkeypatch):
     path, recording = tmp_path / "recording.json", recorded("sentences")[1]
     write_recording(path, recording)
-    sizes = [array.nbytes for each in read_recording(path).examples for array in (each.surprisal,)]
-    monkeypatch.setattr(recording_files, "_MAX_UNPACKED", sizes[0])
+    monkeypatch.setattr(packed_arrays, "MAX_UNPACKED", 16)
     with pytest.raises(UsageError, match=r"an array has 0 MiB, all have 0; .*: record fewer or shorter examples"):
         write_recording(tmp_path / "other.json", recording)
-    with pytest.raises(DataError, match="array 1 has 0 MiB, all have 0; expected at most 256, and 1024"):
+    with pytest.raises(DataError, match="an array has 0 MiB, all have 0; expected at most 256, and 0"):
         read_recording(path)
     assert not (tmp_path / "other.json").exists()
-    packed = recording_files._Packed([base64.b64encode(zlib.compress(bytes(9))).decode()])
-    assert packed.numbers(0, 9) is packed.numbers(0, 9)
+    reader = packed_arrays.ArrayReader([base64.b64encode(zlib.compress(bytes(9))).decode()])
+    assert reader.numbers(0, 9) is reader.numbers(0, 9)
 
 
 def test_a_file_that_is_no_recording_is_refused(recorded, tmp_path):
@@ -235,7 +234,7 @@ def test_a_file_that_is_no_recording_is_refused(recorded, tmp_path):
         (with_record(mechanism="receptive_field"), "mechanism 'receptive_field' in sublayer 'attention'"),
         (with_record(queries="source"), "a source that the example does not have"),
         (with_record(layer=-1), "layer: expected at least 0"),
-        (with_record(weights=example["surprisal"] | {"shape": [1 << 15, 1 << 15]}), "has 4096 MiB"),
+        (with_record(weights=stack["weights"] | {"shape": [1 << 15, 1 << 15]}), "has 4096 MiB"),
     ]:
         write_json(path, "recording", content | change)
         with pytest.raises(DataError, match=message):

@@ -54,13 +54,10 @@ def example_arrays(example: RecordedExample) -> dict[str, np.ndarray[Any, Any]]:
     if example.source is not None:
         arrays["source"] = np.array(example.source)
     records = [record for record in example.records if record.mechanism != RECEPTIVE_FIELD]
-    layers = {side: 1 + max(each.layer for each in of_side) for side, of_side in grouped(records, _side).items()}
+    sides = grouped(records, lambda record: record.side)
+    layers = {side: 1 + max(record.layer for record in of_side) for side, of_side in sides.items()}
     groups = grouped(records, _name)
-    return arrays | {name: _stacked(of_name, layers[_side(of_name[0])]) for name, of_name in groups.items()}
-
-
-def _side(record: Record) -> str | None:
-    return record.side
+    return arrays | {name: _stacked(of_name, layers[of_name[0].side]) for name, of_name in groups.items()}
 
 
 def _name(record: Record) -> str:

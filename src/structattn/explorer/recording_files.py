@@ -1,8 +1,5 @@
 """Files of recordings, with bounds within which reports and the explorer can show them."""
 
-import base64
-import math
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from os import PathLike
@@ -10,8 +7,9 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
-from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, model_validator
+from pydantic import Field, ValidationError, model_validator
 
+from structattn.explorer.packed_arrays import ArrayReader, ArrayWriter, PackedArray
 from structattn.explorer.recording import RECEPTIVE_FIELD, RecordedExample, Recording
 from structattn.explorer.searched_text import RecordedBeamSearch
 from structattn.loading.records import BOTTOM, Contents, Record, action_names
@@ -23,68 +21,16 @@ from structattn.support.json_files import Shape, json_with_digest, load_json, wi
 from structattn.support.reading import MAX_BYTES
 from structattn.support.validation import first_problem
 
-Array = np.ndarray[tuple[int, ...], np.dtype[Any]]
 Json = dict[str, Any]
-_DTYPES = {"float32": np.dtype("<f4"), "int32": np.dtype("<i4")}
 _Index = Annotated[int, Field(ge=0, le=10_000)]
 _Texts = Annotated[list[str], Field(min_length=1, max_length=1_000_000)]
 
 
-class _Description(Shape):
-    array: Annotated[int, Field(ge=0)]
-    dtype: Literal["float32", "int32"]
-    shape: list[Annotated[int, Field(ge=0, le=1_000_000)]]
-
-
-_MAX_UNPACKED = 4 * MAX_BYTES  # of all arrays of a file
-_LIMITS = "expected at most 256, and 1024"
-
-
-class _Packed:
-    """The packed arrays of a file; each is unpacked once, however many descriptions stand for it."""
-
-    def __init__(self, arrays: list[str]) -> None:
-        self._arrays, self._unpacked = arrays, dict[int, bytes]()
-        self._size = 0
-
-    def numbers(self, index: int, size: int) -> bytes:
-        """Return the bytes of an array, ``size`` of them.
-
-        Raises:
-            ValueError: it has others, or is too large, or all are.
-        """
-        if index >= len(self._arrays):
-            raise ValueError(f"there are {len(self._arrays)} arrays; expected array {index}")
-        if index not in self._unpacked:
-            self._size += size
-        if size > MAX_BYTES or self._size > _MAX_UNPACKED:
-            raise ValueError(f"array {index} has {size >> 20} MiB, all have {self._size >> 20}; {_LIMITS}")
-        if index not in self._unpacked:
-            try:
-                packed = base64.b64decode(self._arrays[index], validate=True)
-                self._unpacked[index] = zlib.decompressobj().decompress(packed, size + 1)
-            except zlib.error as error:
-                raise ValueError(f"array {index}: {error}") from None
-        if len(self._unpacked[index]) != size:
-            raise ValueError(f"array {index} has not the {size} bytes of its shape")
-        return self._unpacked[index]
-
-
-def _unpacked(description: _Description, info: ValidationInfo) -> Array:
-    """Return the numbers that a description stands for, among the packed ones of the file."""
-    dtype, shape = _DTYPES[description.dtype], tuple(description.shape)
-    packed: _Packed = info.context or _Packed([])
-    return np.frombuffer(packed.numbers(description.array, dtype.itemsize * math.prod(shape)), dtype).reshape(shape)
-
-
-_Array = Annotated[_Description, AfterValidator(_unpacked)]
-
-
 class _Contents(Shape):
-    height: _Array
-    at_least: _Array
-    positions: _Array
-    symbols: _Array | None = None
+    height: PackedArray
+    at_least: PackedArray
+    positions: PackedArray
+    symbols: PackedArray | None = None
 
 
 class _Record(Shape):
@@ -96,15 +42,15 @@ class _Record(Shape):
     queries: Literal["tokens", "source"]
     keys: Literal["tokens", "source"]
     bottom: bool
-    weights: _Array
+    weights: PackedArray
     action_names: list[str] = Field(default_factory=list)
-    actions: _Array | None = None
-    best_run: _Array | None = None
-    prefix_actions: _Array | None = None
-    prefix_tops: _Array | None = None
-    truth: _Array | None = None
+    actions: PackedArray | None = None
+    best_run: PackedArray | None = None
+    prefix_actions: PackedArray | None = None
+    prefix_tops: PackedArray | None = None
+    truth: PackedArray | None = None
     contents: _Contents | None = None
-    details: dict[str, _Array] = Field(default_factory=dict)
+    details: dict[str, PackedArray] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _check_sublayer(self) -> Self:
@@ -115,11 +61,11 @@ class _Record(Shape):
 
 class _BeamSearch(Shape):
     tokens: _Texts
-    parents: _Array
-    steps: _Array
-    log_probabilities: _Array
-    scores: _Array
-    finished: _Array
+    parents: PackedArray
+    steps: PackedArray
+    log_probabilities: PackedArray
+    scores: PackedArray
+    finished: PackedArray
     best: Annotated[int, Field(ge=0)]
     text: str
 
@@ -130,7 +76,7 @@ class _Example(Shape):
     tokens: _Texts
     source: _Texts | None = None
     predicted: list[str | None]
-    surprisal: _Array
+    surprisal: PackedArray
     records: list[_Record]
     beam_search: _BeamSearch | None = None
 
@@ -176,33 +122,13 @@ def _text_of(path: Path, recording: Recording) -> str:
 
 def recording_to_json(recording: Recording) -> Json:
     """Return the content of a file of a recording, without its digest."""
-    arrays = _Arrays()
+    arrays = ArrayWriter()
     return {
         "format_version": FORMAT_VERSION,
         "run": dict(recording.run),
         "examples": [_example_to_json(each, arrays) for each in recording.examples],
         "arrays": arrays.packed,
     }
-
-
-class _Arrays:
-    """The packed arrays of a file that is written."""
-
-    def __init__(self) -> None:
-        self.packed, self._size = list[str](), 0
-
-    def add(self, numbers: bytes) -> int:
-        """Add the bytes of an array and return its index.
-
-        Raises:
-            UsageError: it is too large to be read, or all are.
-        """
-        self._size += len(numbers)
-        if len(numbers) > MAX_BYTES or self._size > _MAX_UNPACKED:
-            sizes = f"an array has {len(numbers) >> 20} MiB, all have {self._size >> 20}"
-            raise UsageError(f"{sizes}; {_LIMITS}: record fewer or shorter examples")
-        self.packed.append(base64.b64encode(zlib.compress(numbers, 1)).decode())
-        return len(self.packed) - 1
 
 
 def read_recording(path: str | PathLike[str]) -> Recording:
@@ -241,7 +167,7 @@ def _content(path: Path) -> Json:
 def _recording_of(content: Json, path: Path) -> Recording:
     try:
         arrays = _ArraysShape.model_validate(content).arrays
-        shape = RecordingShape.model_validate(content, context=_Packed(arrays))
+        shape = RecordingShape.model_validate(content, context=ArrayReader(arrays))
     except ValidationError as error:
         raise DataError(path, first_problem(error)) from None
     try:
@@ -250,24 +176,22 @@ def _recording_of(content: Json, path: Path) -> Recording:
         raise DataError(path, f"is no recording: {type(error).__name__}: {error}") from None
 
 
-def _encoded(value: Any, arrays: _Arrays, without: Sequence[str] = ()) -> Any:
+def _encoded(value: Any, arrays: ArrayWriter, without: Sequence[str] = ()) -> Any:
     """Return what JSON can hold in place of a value: fields that are None are left out, numbers of arrays are apart."""
     if isinstance(value, np.ndarray):
-        name = "float32" if np.issubdtype(value.dtype, np.floating) else "int32"
-        numbers = np.ascontiguousarray(value, dtype=_DTYPES[name]).tobytes()
-        return {"array": arrays.add(numbers), "dtype": name, "shape": list(value.shape)}
+        return arrays.add(value)
     if is_dataclass(value):
         given = {field.name: getattr(value, field.name) for field in fields(value) if field.name not in without}
         return {name: _encoded(each, arrays) for name, each in given.items() if each is not None}
     return list(value) if isinstance(value, tuple) else value
 
 
-def _example_to_json(example: RecordedExample, arrays: _Arrays) -> Json:
+def _example_to_json(example: RecordedExample, arrays: ArrayWriter) -> Json:
     content: Json = _encoded(example, arrays, without=("records",))
     return content | {"records": [_record_to_json(each, example, arrays) for each in example.records]}
 
 
-def _record_to_json(record: Record, example: RecordedExample, arrays: _Arrays) -> Json:
+def _record_to_json(record: Record, example: RecordedExample, arrays: ArrayWriter) -> Json:
     queries = "source" if record.side == "encoder" else "tokens"
     keys = "source" if record.sublayer in _OVER_SOURCE else queries
     names = record.action_names
