@@ -1,6 +1,5 @@
 """Multi-head hard attention, in which each head selects one position: self- and cross-attention."""
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +14,7 @@ from structattn.attention.projections import InputProjection, OutputProjection, 
 from structattn.attention.protocols import Explanation, Streams
 from structattn.operators import hard_attention
 from structattn.operators.common.checks import computing_precision
+from structattn.operators.hard_attention import require_temperature
 from structattn.support.shapes import Float
 
 
@@ -33,8 +33,7 @@ class HardSelection:
     noise: bool = True
 
     def __post_init__(self) -> None:
-        if not 0 <= self.temperature < math.inf:
-            raise ValueError(f"temperature={self.temperature}; expected 0 <= temperature < inf")
+        require_temperature(self.temperature)
 
     def attend(self, inputs: AttentionInputs, values: tuple[Tensor, ...], training: bool) -> Any:
         """Return the selected values. In evaluation they are gathered, and no weights are computed."""

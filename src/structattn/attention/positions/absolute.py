@@ -68,6 +68,12 @@ def sinusoidal_positions(
     return waves.flatten(1)[:, :d_model].float()
 
 
+def require_base(base: float) -> None:
+    """Raise ValueError unless the base of frequencies is a positive number."""
+    if not 0 < base < math.inf:
+        raise ValueError(f"base={base}; expected 0 < base < inf")
+
+
 class SinusoidalPositions(ComputedTable):
     """Sinusoidal positions. The first 1,024 are precomputed, later ones on demand.
 
@@ -98,8 +104,7 @@ class SinusoidalPositions(ComputedTable):
         super().__init__()
         _require(layout=(layout, ("interleaved", "halves")), denominator=(denominator, ("d", "d-2")))
         _require(direction=(direction, ("forward", "backward")))
-        if not 0 < base < math.inf:
-            raise ValueError(f"base={base}; expected 0 < base < inf")
+        require_base(base)
         require_positive(d_model=d_model)
         self.layout, self.base, self.denominator, self.direction = layout, base, denominator, direction
         self.d_model = d_model

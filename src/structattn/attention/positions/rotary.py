@@ -1,12 +1,10 @@
 """Rotary positions."""
 
-import math
-
 import torch
 from torch import Tensor
 from torch.types import Device
 
-from structattn.attention.positions.absolute import ComputedTable, Layout
+from structattn.attention.positions.absolute import ComputedTable, Layout, require_base
 from structattn.support.shapes import Float
 
 _NUM_CACHED_POSITIONS = 1024
@@ -41,8 +39,7 @@ class RotaryPositions(ComputedTable):
             raise ValueError(f"size={size}; expected an even head size, because components are rotated in pairs")
         if layout not in ("interleaved", "halves"):
             raise ValueError(f"layout={layout!r}; expected 'interleaved' or 'halves'")
-        if not 0 < base < math.inf:
-            raise ValueError(f"base={base}; expected 0 < base < inf")
+        require_base(base)
         self.layout, self.base, self.size = layout, base, size
         self.keep_table(device, dtype)
 

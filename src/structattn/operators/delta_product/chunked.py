@@ -57,7 +57,7 @@ def delta_product_chunked(
 
 
 def _broken(key: Tensor, value: Tensor, beta: Tensor, log_decay: Tensor) -> Bool[Tensor, "batch heads time"]:
-    """Return at which tokens the state is no longer finite: products within a chunk would hide it from none."""
+    """Return at which tokens the state is no longer finite; 0 * NaN would bring it to earlier ones of a chunk, too."""
     finite = key.isfinite().all(-1) & value.isfinite().all(-1) & beta.isfinite()
     return (~(finite.all(-1) & (log_decay < torch.inf))).cumsum(2) > 0
 

@@ -108,8 +108,7 @@ def hard_attention(
     """
     require_shape("scores", scores, (None, None, None, None), "(B, H, T, S)")
     require_shape("values", values, (scores.shape[0], scores.shape[1], scores.shape[3], None), "(B, H, S, d)")
-    if not 0 <= temperature < math.inf:
-        raise ValueError(f"temperature={temperature}; expected 0 <= temperature < inf")
+    require_temperature(temperature)
     (scores, values), dtype = computing_precision(scores=scores, values=values)
     with without_autocast(scores.device):
         scores, values = _masked(scores, values, causal, lengths, memory_lengths)
@@ -139,6 +138,12 @@ def _masked(
         hidden = outside if hidden is None else outside | hidden
         values = torch.where(key_here.transpose(2, 3), values, 0)
     return scores if hidden is None else scores.masked_fill(hidden, -torch.inf), values
+
+
+def require_temperature(temperature: float) -> None:
+    """Raise ValueError unless 0 <= temperature < inf."""
+    if not 0 <= temperature < math.inf:
+        raise ValueError(f"temperature={temperature}; expected 0 <= temperature < inf")
 
 
 def _drawn_weights(scores: Tensor, best: Tensor, temperature: float, straight_through: bool) -> Tensor:
