@@ -186,7 +186,7 @@ class EveryExamples(Settings):
     )
 
 
-Interval = Annotated[
+ValidationInterval = Annotated[
     Annotated[Positive, Tag("[updates]")] | Annotated[EveryExamples, Tag("[examples]")],
     Discriminator(lambda given: "[examples]" if isinstance(given, dict | EveryExamples) else "[updates]"),
 ]
@@ -266,7 +266,7 @@ class TrainingSettings(Settings):
         default="cross_entropy",
         description="validation score for early stopping and the best checkpoint; bleu: of greedy translations",
     )
-    validate_every: Interval | None = Field(
+    validate_every: ValidationInterval | None = Field(
         default=None, description="updates between validations, or {examples: N} for examples; null: once per epoch"
     )
     early_stopping_patience: Positive | None = Field(

@@ -23,6 +23,8 @@ from structattn.settings.layers import DEFAULT_LAYERS, CrossLayers, Layers, Loop
 from structattn.settings.mechanisms import mechanism_of
 from structattn.settings.stacks import StackPointer, StackTrans
 
+_CROSS = "cross-attention of decoder layer"
+
 
 class TransformerSettings(Settings):
     """Base class of transformers; the defaults are those of DuSell & Chiang (2024) without stacks."""
@@ -119,9 +121,6 @@ def _require_heads_for_offsets(gaussian: Gaussian, num_heads: int, place: str) -
     offsets, count = gaussian.offsets or (), num_heads - gaussian.num_learned_heads
     if len(offsets) > count:
         raise ValueError(f"{place}: {len(offsets)} offsets for {count} Gaussian heads; expected at most one a head")
-
-
-_CROSS = "cross-attention of decoder layer"
 
 
 class LayeredSettings(TransformerSettings):
