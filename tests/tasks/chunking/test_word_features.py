@@ -27,8 +27,8 @@ def encoded(features, sentences=SENTENCES):
 
 @pytest.fixture
 def text_run(tmp_path):
-    def make(model, level="word", mode="sentences"):
-        (tmp_path / "text").write_text("ab c\nc ab b\n")
+    def make(model, level="word", mode="sentences", text="ab c\nc ab b\n"):
+        (tmp_path / "text").write_text(text)
         prepare_language_modeling(
             tmp_path / "data", tmp_path / "text", tmp_path / "text", settings=TextSettings(level, mode)
         )
@@ -90,6 +90,13 @@ def test_the_first_token_of_each_word_is_taken(text_run):
     symbols = features.run.prepared.vocabulary.symbols
     assert [symbols[sentence.inputs[index]] for index in sentence.first] == ["a", "c", "a"]
     assert len(sentence.inputs) == 1 + len("ab c ab")
+
+
+def test_a_vocabulary_without_a_space_is_told_with_the_line(text_run):
+    features = WordFeatures(text_run({**SIZES, "layers": "1"}, level="character", text="ab\nc\n"))
+    assert features.encode(["ab"], PLACE, 3).first == (1,)
+    with pytest.raises(DataError, match=r"words\.txt.*3.*the space between words"):
+        features.encode(["ab", "c"], PLACE, 3)
 
 
 def test_a_sentence_in_a_stream_begins_with_eos(text_run):

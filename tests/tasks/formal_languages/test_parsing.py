@@ -8,7 +8,7 @@ import pytest
 
 from structattn.support.seeds import numpy_generator
 from structattn.tasks.formal_languages import context_free as parsing
-from structattn.tasks.formal_languages.registry import formal_language
+from structattn.tasks.formal_languages.registry import FORMAL_LANGUAGES, formal_language
 
 
 def indices(language, string):
@@ -101,18 +101,19 @@ def test_progress_is_reported(monkeypatch):
     assert len(told) > 1
 
 
+@pytest.mark.parametrize("language", FORMAL_LANGUAGES)
 @pytest.mark.parametrize(
     ("string", "complaint"),
     [
-        ([0, 4, 1], r"string 1 holds 4; expected 0 to 3"),
+        ([0, 9, 1], r"string 1 holds 9; expected 0 to \d"),
         ([-1], r"string 1 holds -1"),
         ([0.0, 1.0], r"string 1 is float64"),
         ([[0], [1]], r"of shape \(2, 1\)"),
     ],
 )
-def test_invalid_strings_are_rejected(string, complaint):
+def test_invalid_strings_are_rejected(language, string, complaint):
     with pytest.raises(ValueError, match=complaint):
-        formal_language("dyck").log_probabilities([np.array([0, 1]), np.array(string)])
+        formal_language(language).log_probabilities([np.array([0, 1]), np.array(string)])
 
 
 def root_loss(language_name, length, string):

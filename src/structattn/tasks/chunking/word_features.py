@@ -73,7 +73,7 @@ class WordFeatures:
         """
         ids, first = list(self._before), list[int]()
         for word in words:
-            ids += self._separator if first else ()
+            ids += self._tokens_between(path, line) if first else ()
             first.append(len(ids))
             ids += self._word_ids(word, path, line, first=len(first) == 1)
         ids += self._after
@@ -121,6 +121,12 @@ class WordFeatures:
         if not ids:
             raise DataError(path, f"{word!r:.60} has no tokens", line)
         return ids
+
+    def _tokens_between(self, path: Path, line: int) -> list[int]:
+        try:
+            return self._separator
+        except TextError as error:
+            raise DataError(path, f"the space between words: {error.reason}", line) from None
 
     def _spelled_words(self, words: Sequence[str]) -> tuple[str, ...]:
         parallel = self.run.prepared.parallel_sides

@@ -19,6 +19,7 @@ from structattn.tasks.formal_languages.length_table import (
     binary_rules,
     length_table,
 )
+from structattn.tasks.formal_languages.strings import require_symbols
 
 SMALLEST, GREATEST = 1e-150, 1e150
 """Products of two numbers within these limits are exact to rounding."""
@@ -300,21 +301,13 @@ class ContextFreeLanguage:
         Raises:
             ValueError: an index is outside the alphabet, or a probability is outside the range of float64.
         """
-        for index, string in enumerate(strings):
-            self._require_indices(index, np.asarray(string))
+        require_symbols(strings, len(self.alphabet))
         log_probs = np.full(len(strings), self._log_empty)
         nonempty = [index for index, string in enumerate(strings) if len(string)]
         if nonempty:
             parts = [np.asarray(strings[index]) for index in nonempty]
             log_probs[nonempty] = log_probabilities(self._rules, parts, self._nats_per_symbol, advance)
         return log_probs
-
-    def _require_indices(self, index: int, string: NDArray[np.integer]) -> None:
-        if string.ndim != 1 or not (string.size == 0 or np.issubdtype(string.dtype, np.integer)):
-            raise ValueError(f"string {index} is {string.dtype} of shape {string.shape}; expected integers (length,)")
-        outside = string[(string < 0) | (string >= len(self.alphabet))]
-        if outside.size:
-            raise ValueError(f"string {index} holds {outside[0]}; expected 0 to {len(self.alphabet) - 1}")
 
     def _nats_per_symbol(self, length: int) -> float:
         """Estimate -log P(string) / length for strings of at most that length; 0 if there are none."""

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from structattn.support.progress import Advance, show_nothing
 from structattn.tasks.formal_languages.length_table import FloatArray, IndexArray
+from structattn.tasks.formal_languages.strings import require_symbols
 
 Strings = NDArray[np.int64]  # (N, length)
 BITS = ("0", "1")
@@ -95,7 +96,12 @@ class CopyingLanguage:
         return strings
 
     def log_probabilities(self, strings: Sequence[NDArray[np.integer]], advance: Advance = show_nothing) -> FloatArray:
-        """Return log P(string | length), (N,) in nats: minus ``log_count``; -inf outside the language."""
+        """Return log P(string | length), (N,) in nats: minus ``log_count``; -inf outside the language.
+
+        Raises:
+            ValueError: an index is outside the alphabet.
+        """
+        require_symbols(strings, len(self.alphabet))
         log_probs = [-self.log_count(len(string)) if self.accepts(string) else -math.inf for string in strings]
         advance(len(strings))
         return np.array(log_probs, dtype=np.float64)

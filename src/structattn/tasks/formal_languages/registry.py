@@ -46,7 +46,11 @@ class Language(Protocol):
         """Sample one string of each length from P(string | length)."""
 
     def log_probabilities(self, strings: Sequence[NDArray[np.integer]], advance: Advance = show_nothing) -> FloatArray:
-        """Return the log-probability of each string, (N,) in nats; -inf outside the language."""
+        """Return the log-probability of each string, (N,) in nats; -inf outside the language.
+
+        Raises:
+            ValueError: an index is outside the alphabet.
+        """
 
 
 BITS = ("0", "1")

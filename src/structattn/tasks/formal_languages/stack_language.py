@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from structattn.support.progress import Advance, show_nothing
 from structattn.tasks.formal_languages.length_table import FloatArray, IndexArray
+from structattn.tasks.formal_languages.strings import require_symbols
 
 MAX_DEPTH = 4
 OPEN, CLOSE = MAX_DEPTH + 1, MAX_DEPTH + 2  # digits are their own indices
@@ -68,7 +69,12 @@ class StackLanguage:
         return [string[:size].copy() for string, size in zip(symbols, sizes, strict=True)]
 
     def log_probabilities(self, strings: Sequence[NDArray[np.integer]], advance: Advance = show_nothing) -> FloatArray:
-        """Return log P(string | length), (N,) in nats; -inf outside the language."""
+        """Return log P(string | length), (N,) in nats; -inf outside the language.
+
+        Raises:
+            ValueError: an index is outside the alphabet.
+        """
+        require_symbols(strings, len(self.alphabet))
         log_probs = np.array(
             [_log_probability(np.asarray(string, dtype=np.int64)) for string in strings], dtype=np.float64
         )
