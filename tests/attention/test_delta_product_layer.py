@@ -44,7 +44,7 @@ def test_is_what_its_docstring_says():
             state = state - strength * torch.outer(k, k @ state) + strength * torch.outer(k, v)
         reading = state.T @ (q / (q @ q + 1e-6).sqrt()) / math.sqrt(2)
         normalized = layer.norm * reading / (reading.square().mean() + 1e-5).sqrt()
-        expected.append(layer.output(normalized * F.silu(gate[t])))
+        expected.append(layer.output.weight @ (normalized * F.silu(gate[t])))
     torch.testing.assert_close(layer(x)[0], torch.stack(expected), rtol=1e-10, atol=1e-12)
 
 

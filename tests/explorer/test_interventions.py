@@ -41,7 +41,7 @@ def explained(model, ids, mechanism):
     return [each for each in model.explain(ids) if each.mechanism == mechanism]
 
 
-@pytest.mark.parametrize("layers", ["2", "1.hard", "1.gaussian"])
+@pytest.mark.parametrize("layers", ["2", "1.hard", "1.gaussian", "1.delta_product"])
 @pytest.mark.parametrize("head", [0, 1])
 def test_a_head_is_off_as_if_its_part_of_the_output_projection_were_zero(layers, head):
     model, ids = make(layers), tokens()

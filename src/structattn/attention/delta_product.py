@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.types import Device
 
-from structattn.attention.projections import Projection, one_position
+from structattn.attention.projections import OutputProjection, Projection, one_position
 from structattn.attention.protocols import Explanation
 from structattn.operators import delta_product, delta_product_step
 from structattn.operators.common.checks import (
@@ -92,7 +92,7 @@ class DeltaProductAttention(nn.Module):
         self.log_rate = nn.Parameter(torch.empty(num_heads, **factory)) if gate else None  # A
         self.decay_bias = nn.Parameter(torch.empty(num_heads, **factory)) if gate else None  # delta
         self.norm = nn.Parameter(torch.empty(self.value_size, **factory))
-        self.output = nn.Linear(values, d_model, bias=False, **factory)
+        self.output = OutputProjection(d_model, bias=False, inputs=values, **factory)
         self.initialize_own()
 
     def forward(
@@ -184,7 +184,8 @@ class DeltaProductAttention(nn.Module):
 
     def _gated_output(self, readings: Tensor, others: list[Tensor]) -> Float[Tensor, "batch time d_model"]:
         normalized = F.rms_norm(readings, (self.value_size,), self.norm, _NORM_EPSILON)
-        y: Tensor = self.output(normalized.transpose(1, 2).flatten(2) * F.silu(others[1]))
+        gate = torch.unflatten(F.silu(others[1]), 2, (self.num_heads, self.value_size)).transpose(1, 2)
+        y: Tensor = self.output(normalized * gate)
         return y
 
 

@@ -72,10 +72,15 @@ def one_position(x_t: Tensor) -> Tensor:
 
 
 class OutputProjection(nn.Linear):
-    """Concatenates the outputs of all heads and projects them: W_O concat(o_1, .., o_H) + b."""
+    """Concatenates the outputs of all heads and projects them: W_O concat(o_1, .., o_H) + b.
 
-    def __init__(self, d_model: int, bias: bool = True, **factory: Any) -> None:
-        super().__init__(d_model, d_model, bias, **factory)
+    Args:
+        d_model: d.
+        inputs: the size of all heads together; None: d.
+    """
+
+    def __init__(self, d_model: int, bias: bool = True, inputs: int | None = None, **factory: Any) -> None:
+        super().__init__(d_model if inputs is None else inputs, d_model, bias, **factory)
 
     def forward(self, outputs: Float[Tensor, "batch heads time size"]) -> Float[Tensor, "batch time d_model"]:
         """Return the layer's output."""
