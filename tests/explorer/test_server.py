@@ -377,6 +377,17 @@ def test_connections_without_headers_do_not_keep_others_out(served):
     assert process.poll() is None
 
 
+def test_a_refused_request_ends_its_connection_though_the_body_goes_on(served):
+    link, _ = served
+    host, port = re.fullmatch(r"http://(127\.0\.0\.1):(\d+)/.*", link).groups()
+    with socket.create_connection((host, int(port)), timeout=60) as raw:
+        raw.sendall(f"POST /record HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Length: 9\r\n\r\n".encode())
+        assert raw.recv(4096).startswith(b"HTTP/1.1 403")
+        raw.sendall(b"{")
+        while raw.recv(4096):  # the answer may come in parts
+            pass
+
+
 @pytest.mark.parametrize(
     ("runs", "options", "message"),
     [

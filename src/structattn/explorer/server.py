@@ -42,7 +42,7 @@ from structattn.models import EncoderDecoder
 from structattn.support.errors import StructattnError
 
 ADDRESS = "127.0.0.1"  # of this computer, which others cannot reach
-HEADER_SECONDS = 5  # to receive the headers of a request
+HEADER_SECONDS = 5  # to receive the headers of a request, or the rest of one that was refused
 BODY_SECONDS = 10.0  # to receive its body
 STOP_SECONDS = 1  # for answers that are being sent when the server is stopped
 MAX_CONNECTIONS = 256
@@ -164,7 +164,7 @@ class Recorder:
 
 
 class _Protocol(H11Protocol):
-    """Closes connections on which the headers of a request do not arrive in time."""
+    """Closes connections on which headers do not arrive in time, nor the rest of a request that has been answered."""
 
     _timer: asyncio.TimerHandle | None = None
 
@@ -187,10 +187,10 @@ class _Protocol(H11Protocol):
     def _wait(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self.loop.call_later(HEADER_SECONDS, self._close_without_headers)
+        self._timer = self.loop.call_later(HEADER_SECONDS, self._close_if_idle)
 
-    def _close_without_headers(self) -> None:
-        if self.conn.their_state is h11.IDLE:
+    def _close_if_idle(self) -> None:
+        if self.conn.their_state is h11.IDLE or self.conn.our_state is h11.DONE:
             self.transport.close()
 
 
