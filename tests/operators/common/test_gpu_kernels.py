@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from structattn.operators.common.gpu import launch
+
 HERE = Path(__file__).parent
 OPERATORS = ["superposition_stack", "stack_pointer", "nondeterministic_stack", "gaussian_attention"]
 ON_MATRIX_UNITS = {
@@ -43,6 +45,11 @@ def test_interpreted_kernels_equal_the_definition(selection, operators):
     )
     assert re.search(r"[1-9][0-9]* passed", output)
     assert "skipped" not in output
+
+
+def test_a_grid_beyond_what_cuda_allows_is_refused():
+    with pytest.raises(ValueError, match=r"run: a grid of 1 x 65536 programs; CUDA allows 65535 in a row"):
+        launch(run, (1, 65_536), ())
 
 
 # Registers of a thread, at most, compiled by Triton 3.9 for compute capability 9.0, and bytes that spill for 8.0.

@@ -81,6 +81,16 @@ def test_empty_sizes(gpu, shape):
     assert outputs.shape == gradient.shape == (shape[0], 3, *shape[1:])
 
 
+def test_lengths_beyond_the_tensors_lead_nowhere(gpu):
+    """Nobody checks them where the calls are recorded as a graph."""
+    buffer = torch.zeros(2, 1, 4, 1, device=gpu)
+    buffer[1] = 1000
+    weights, starts = torch.ones(1, 1, 1, 3, device=gpu), torch.arange(2, 6, device=gpu)[None, None]
+    lengths = torch.tensor([9], device=gpu)
+    outputs = torch.ops.structattn.gaussian_attention_gpu(buffer[:1], weights, starts, lengths, lengths)
+    assert not outputs.any()
+
+
 def test_derivatives(gpu):
     values = drawn(1, 3, 1).to(gpu).requires_grad_()
 

@@ -171,6 +171,20 @@ def test_a_state_may_be_stepped_before_and_after_its_successors(random_inputs, w
     assert torch.equal(torch.cat([by_steps(inputs, window=window)[:, :4], again], 1), by_steps(inputs, window=window))
 
 
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+def test_a_branch_that_is_not_finite_leaves_others_as_they_are(random_inputs, implementation, bad):
+    leaves = leaves_of(random_inputs(2, 6, 2, 2))
+    state = stepped(leaves, first(leaves, implementation=implementation), range(5))[1]
+    poisoned = type(leaves)(*leaves.all[:3], torch.full_like(leaves.values, bad), leaves.bottom)
+    expected = torch.autograd.grad(stepped(leaves, state, [5])[0].sum(), leaves.all, retain_graph=True)
+    later = stepped(poisoned, state, [5])[1]
+    stepped(poisoned, later, [5])
+    found = torch.autograd.grad(stepped(leaves, state, [5])[0].sum(), leaves.all)
+    for x, r in zip(found, expected, strict=True):
+        torch.testing.assert_close(x, r, rtol=1e-13, atol=1e-14)
+
+
 def test_backward_as_often_as_one_likes(random_inputs):
     leaves = leaves_of(random_inputs(2, 9, 2, 3))
     readings = by_steps(leaves)

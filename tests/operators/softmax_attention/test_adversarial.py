@@ -63,3 +63,12 @@ def test_a_nan_stays_where_it_belongs(number, hostile):
     results, wanted = (outcome(tensors, name, options)[0] for name in ("cpu", "reference"))
     for x, r in zip(results, wanted, strict=True):
         assert torch.equal(x.isnan(), r.isnan())
+
+
+@pytest.mark.parametrize("largest", [1e38, 3e38])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("time", [1, 4, 5, 40])
+def test_values_near_the_largest_number(time, causal, largest):
+    query, value = torch.zeros(1, 2, time, 3), torch.full((1, 2, time, 4), largest)
+    found = softmax_attention(query, query, value, causal=causal, implementation="cpu")
+    torch.testing.assert_close(found, value)

@@ -280,6 +280,22 @@ def test_past_the_length_nothing_enters_and_nothing_leaves(random_network, imple
     torch.testing.assert_close(found[0][1:2, :2], alone, rtol=1e-14, atol=1e-15)
 
 
+@pytest.mark.parametrize("implementation", ["reference", "cpu"])
+@pytest.mark.parametrize("cell", ["relu", "lstm"])
+def test_padding_that_overflows_has_no_effect_on_gradients(random_network, implementation, cell):
+    stack = RecurrentStack("superposition", 2, pushed="exp")
+    inputs, recurrent, heads, *others = random_network(2, 6, 3, cell, stack, torch.float64)
+    network = (
+        inputs,
+        (recurrent.abs() * 30).detach().requires_grad_(),
+        (heads.abs() * 30).detach().requires_grad_(),
+        *others,
+    )
+    hiddens = stack_rnn(*network, cell=cell, stack=stack, lengths=torch.tensor([2, 1]), implementation=implementation)
+    gradients = torch.autograd.grad(hiddens.sum(), network[:4])
+    assert all(gradient.isfinite().all() for gradient in gradients)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("name", STACKS)
 def test_nan_reaches_only_its_own_sequence_and_later_steps(random_network, dtype, name):

@@ -12,6 +12,7 @@ from structattn.operators.superposition_stack.gpu import (
     superposition_stack_gpu,
     superposition_stack_gpu_backward,
 )
+from structattn.operators.superposition_stack.gpu.chunks import Chunks, readings_in_chunks
 from structattn.support.errors import ImplementationUnavailableError
 
 pytestmark = pytest.mark.usefixtures("short_chunks")
@@ -216,3 +217,6 @@ def test_what_32_bits_cannot_address_is_refused():
     actions, column = torch.zeros(1, 1, 3).expand(1, 100_000, 3), torch.zeros(1, 1, 1).expand(1, 100_000, 1)
     with pytest.raises(ValueError, match=r"superposition_stack: .* [0-9]{10,} elements; .* fewer than 2\^31"):
         superposition_stack_gpu_backward(column, actions, column, torch.tensor([100_000]), None, False)
+    actions = torch.empty(1, 46_400, 3, device="meta")
+    with pytest.raises(ValueError, match=r"superposition_stack: .* 2153006400 elements; .* fewer than 2\^31"):
+        readings_in_chunks(Chunks.of(actions, None, actions[:, 0, 0].long(), None, False))

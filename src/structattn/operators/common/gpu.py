@@ -13,6 +13,8 @@ import torch
 from structattn.operators.common.checks import is_autocast
 from structattn.operators.common.differentiation import constant_when_compiled
 
+MAX_PROGRAMS = 65_535  # in the second and third dimension of a grid
+
 
 @functools.cache
 def _triton_missing() -> bool:
@@ -52,9 +54,17 @@ def launch(
 
     ``constants`` are compile-time constants and may include ``num_warps`` and ``num_stages``. num_stages is 1 unless
     given: pipelining must not move a load ahead of a barrier.
+
+    Raises:
+        ValueError: the grid has more programs in its second or third dimension, such as sequences, than CUDA allows.
     """
     if 0 in grid:
         return
+    if max(grid[1:], default=0) > MAX_PROGRAMS:
+        raise ValueError(
+            f"{kernel.__name__}: a grid of {' x '.join(map(str, grid))} programs; CUDA allows {MAX_PROGRAMS} in a row. "
+            "Compute the batch in parts"
+        )
     with torch.cuda.device(tensors[0].device if tensors[0].is_cuda else -1):
         kernel[grid](*tensors, *sizes, **({"num_stages": 1} | constants), enable_fp_fusion=True)
 

@@ -52,9 +52,9 @@ def band_product(
     row_stride = tl.where(rows > 1, taps, 0)
     query_end, key_end = queries.to(tl.int64), keys.to(tl.int64)
     if QUERY_ENDS:
-        query_end = tl.load(lengths + b)
+        query_end = tl.minimum(tl.maximum(tl.load(lengths + b), 0), queries)  # no length leads out of the tensors
     if KEY_ENDS:
-        key_end = tl.load(memory_lengths + b)
+        key_end = tl.minimum(tl.maximum(tl.load(memory_lengths + b), 0), keys)
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK).to(tl.int64)
     column = tl.program_id(2) * WIDTH + tl.arange(0, WIDTH)
     if TRANSPOSED:

@@ -58,14 +58,12 @@ struct QueryBlock {
           seen(sizes.causal ? std::min(first + count, sizes.keys) : sizes.keys) {}
 
     void forward(Rows<const Number> query, Rows<const Number> key, Rows<const Number> value, Rows<Number> out) const {
-        Vector inverse[vectors];
         weigh(query, key);
         for (int64_t v = 0; v < vectors; ++v) {
-            inverse[v] = 1 / exponentials(v);
+            normalize(v);  // before the product, which might overflow
             if (dropping()) drop(v);
         }
         multiply<Number>({value.first, 1, value.stride}, sizes.value_size, seen, used(), row_unit, {}, tables.product);
-        scale_product(sizes.value_size, inverse);
         write_product(sizes.value_size, out);
     }
     // Adds to the tables of gradients of keys and values.
@@ -76,8 +74,7 @@ struct QueryBlock {
         multiply<Number>({value.first, value.stride, 1}, seen, sizes.value_size, tables.cotangents, row_unit, {},
                          tables.scores);
         for (int64_t v = 0; v < vectors; ++v) {
-            const Vector inverse = 1 / exponentials(v);
-            for (int64_t s = 0; s < seen; ++s) at(tables.weights, s, v, at(tables.weights, s, v) * inverse);
+            normalize(v);
             hide(tables.scores, v, 0);  // products of numbers that are finite may overflow
             if (dropping()) drop(v, tables.scores);
             through_softmax(v);
@@ -86,9 +83,7 @@ struct QueryBlock {
         add_product(used(), tables.cotangent_rows, sizes.value_size, tables.grad_values);
         add_product(tables.scores, tables.query_rows, sizes.size, tables.grad_keys);
         multiply<Number>({key.first, 1, key.stride}, sizes.size, seen, tables.scores, row_unit, {}, tables.product);
-        Vector scales[vectors];
-        std::fill_n(scales, vectors, Vector{} + sizes.scale);
-        scale_product(sizes.size, scales);
+        scale_product();
         write_product(sizes.size, grad_query);
     }
 
@@ -123,8 +118,8 @@ private:
         const int64_t visible = sizes.causal ? std::min(first, seen) : seen;  // to all queries
         for (int64_t s = visible; s < seen; ++s) at(by_key, s, v, lane < Number(s) ? hidden : at(by_key, s, v));
     }
-    // Replaces scores by exp(score - maximum), and by 0 for keys after the query; returns their sum.
-    Vector exponentials(int64_t v) const {
+    // Replaces scores by weights: the softmax over the keys, and 0 for those after the query.
+    void normalize(int64_t v) const {
         Vector most = Vector{} - __builtin_inff(), sum{};
         hide(tables.weights, v, -__builtin_inff());
         for (int64_t s = 0; s < seen; ++s) {
@@ -136,7 +131,8 @@ private:
             at(tables.weights, s, v, power);
             sum += power;
         }
-        return sum;
+        const Vector inverse = 1 / sum;
+        for (int64_t s = 0; s < seen; ++s) at(tables.weights, s, v, at(tables.weights, s, v) * inverse);
     }
     // kept = weights with some dropped; the same is applied to ``cotangent`` if given.
     void drop(int64_t v, Number *cotangent = nullptr) const {
@@ -159,9 +155,9 @@ private:
     void add_product(const Number *by_key, const Number *rows, int64_t size, Number *gradient) const {
         multiply<Number>({by_key, row_unit, 1}, seen, row_unit, rows, size, {gradient, padded_row(size)}, gradient);
     }
-    void scale_product(int64_t size, const Vector *factors) const {
-        for (int64_t c = 0; c < size; ++c)
-            for (int64_t v = 0; v < vectors; ++v) at(tables.product, c, v, at(tables.product, c, v) * factors[v]);
+    void scale_product() const {
+        for (int64_t c = 0; c < sizes.size; ++c)
+            for (int64_t v = 0; v < vectors; ++v) at(tables.product, c, v, at(tables.product, c, v) * sizes.scale);
     }
     void write_product(int64_t size, Rows<Number> rows) const {
         for (int64_t i = 0; i < count; ++i)

@@ -68,18 +68,28 @@ def step(
     Raises:
         ValueError: shapes do not fit, or the cell is unknown.
     """
+    hidden, memory = _next_hidden(gates, recurrent, state, cell)
+    if stack is None or state.stack is None or heads is None:
+        return StackRnnState(hidden, memory, None)
+    return StackRnnState(hidden, memory, _next_stack(hidden, heads, bias, state.stack, stack))
+
+
+def _next_hidden(gates: Tensor, recurrent: Tensor, state: StackRnnState, cell: Cell) -> tuple[Tensor, Tensor]:
     seen = state.hidden if state.stack is None else torch.cat([state.hidden, state.stack.reading()], -1)
     size = gate_factor(cell) * state.hidden.shape[1]
     require_shape("gates", gates, (len(seen), size), "(B, G)")
     require_shape("recurrent", recurrent, (size, seen.shape[1]), "(G, U + R)")
-    hidden, memory = next_hidden(cell, gates + F.linear(seen, recurrent), state.memory)
-    if stack is None or state.stack is None or heads is None:
-        return StackRnnState(hidden, memory, None)
+    return next_hidden(cell, gates + F.linear(seen, recurrent), state.memory)
+
+
+def _next_stack(
+    hidden: Tensor, heads: Tensor, bias: Tensor | None, state: StackState, stack: RecurrentStack
+) -> StackState:
     require_shape("heads", heads, (stack.action_size + stack.vector, hidden.shape[1]), "(A + m, U)")
     if bias is not None:
         require_shape("bias", bias, heads.shape[:1], "(A + m,)")
     actions, numbers = F.linear(hidden, heads, bias).split_with_sizes([stack.action_size, stack.vector], -1)
-    return StackRnnState(hidden, memory, state.stack.after(actions, stack.pushed_vector(numbers)))
+    return state.after(actions, stack.pushed_vector(numbers))
 
 
 def stack_rnn_reference(
@@ -93,11 +103,14 @@ def stack_rnn_reference(
     bottom: Float[Tensor, " vector"],
 ) -> Float[Tensor, "batch time units"]:
     """Return h_t for every step, and zeros from each sequence's length on."""
-    here = inside(lengths, inputs.shape[1])[..., None]
+    here, goes_on = (inside(end, inputs.shape[1])[..., None] for end in (lengths, lengths - 1))
     inputs = torch.where(here, inputs, 0)
-    state = initial_state(bottom, inputs.shape[0], heads.shape[1], stack, "reference")
+    hidden = memory = inputs.new_zeros(inputs.shape[0], heads.shape[1])
+    contents = empty_stack(stack, bottom, inputs.shape[0], "reference")
     hiddens = [inputs[:, :0, : heads.shape[1]]]  # with the inputs behind it for autograd, where T = 0
-    for gates in inputs.unbind(1):
-        state = step(gates, recurrent, heads, bias, state, cell, stack)
-        hiddens.append(state.hidden[:, None])
+    for gates, seen_later in zip(inputs.unbind(1), goes_on.unbind(1), strict=True):
+        hidden, memory = _next_hidden(gates, recurrent, StackRnnState(hidden, memory, contents), cell)
+        hiddens.append(hidden[:, None])
+        hidden = torch.where(seen_later, hidden, 0)  # padding that overflowed would make the gradients NaN
+        contents = _next_stack(hidden, heads, bias, contents, stack)
     return torch.where(here, torch.cat(hiddens, dim=1), 0)

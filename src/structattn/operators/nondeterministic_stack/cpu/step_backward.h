@@ -174,9 +174,10 @@ private:
         add_products_of<Q, S>(count, W_.row(k), W_.stride(k), rows, strides, x, at.width, begin, end);
     }
 
-    // (5) backwards: W̄_t += Ē_t E_k and Ē_k += W_t Ē_t.
+    // (5) backwards: W̄_t += Ē_t E_k and Ē_k += W_t Ē_t. The record of E goes on after t, with the steps of any branch.
     void uncovered_vectors(int64_t t) {
         const int64_t stride = W.stride(t);
+        const V end = splat(double(t - 1));
         double *row_ = W_.row(t);
         for (int64_t i = 0; i < C * M; ++i) top_[i] = E_[i * at.times + t];
         for (int c = 0; c < C; ++c)
@@ -184,11 +185,12 @@ private:
                 const double *value = E + (c * M + m) * at.times;
                 double *value_ = E_ + (c * M + m) * at.times;
                 for (int64_t k = at.first(t); k < t - 1; k += VL) {
+                    const V earlier = lane_numbers() + splat(double(k)) < end ? load(value + k) : V{};
                     V sum = load(value_ + k);
                     for (int r = 0; r < Q; ++r) {
                         double *to = row_ + (r * C + c) * stride + k;
                         const V factor = splat(top_[(r * S + c % S) * M + m]);
-                        store(to, load(to) + factor * load(value + k));
+                        store(to, load(to) + factor * earlier);
                         sum += load(W.row(t) + (r * C + c) * stride + k) * factor;
                     }
                     store(value_ + k, sum);

@@ -88,7 +88,12 @@ class Chunks(NamedTuple):
         return self.actions.new_empty(len(self.actions), *shape)
 
     def zero_readings(self) -> Tensor:
-        """Return zeros for the readings."""
+        """Return zeros for the readings.
+
+        Raises:
+            ValueError: offsets in those of one sequence have more than 31 bits.
+        """
+        require_addressable("superposition_stack", self.actions.shape[1] * self.columns)
         return self.actions.new_zeros(*self.actions.shape[:2], self.columns)
 
     def constants(self, rows: Tensor) -> dict[str, int | str]:
