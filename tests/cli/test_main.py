@@ -92,6 +92,7 @@ def test_examples_of_a_help_can_be_parsed(command):
     for name in command:
         chosen = chosen.commands[name]
     examples = re.findall(r"^ +structattn (.*)", chosen.epilog or "", re.MULTILINE)
+    assert examples or command == ["prepare"]
     for example in examples:
         words = shlex.split(re.sub(r" [<>] \S+", "", example))
         chosen.make_context("structattn", words[len(command) :])

@@ -48,6 +48,10 @@ def test_the_order_of_the_filters_matters_and_is_documented():
     torch.testing.assert_close(alone, torch.tensor([[4 / 7, 3 / 7, 0, 0]], dtype=torch.float64))
 
 
+def test_top_p_keeps_the_smallest_set_that_reaches_it():
+    assert Sampling(top_p=0.5).probabilities(torch.zeros(1, 4)).tolist() == [[0.5, 0.5, 0, 0]]
+
+
 def test_the_smallest_top_p_leaves_the_first_class():
     found = Sampling(top_p=5e-324).probabilities(LOGITS.float())
     assert torch.equal(found, torch.nn.functional.one_hot(LOGITS.argmax(-1), LOGITS.shape[-1]).float())

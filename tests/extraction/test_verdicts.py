@@ -17,7 +17,7 @@ from structattn.extraction.stacks import (
     Observation,
 )
 from structattn.extraction.threshold import FALLBACK, Threshold, best_threshold, find_threshold
-from structattn.extraction.verdict import described, verdict_of
+from structattn.extraction.verdict import MIN_AGREEMENT, MIN_SIDES, described, verdict_of
 from structattn.tasks.formal_languages.grammar import Grammar, normalized, rule
 from structattn.tasks.formal_languages.next_symbols import END, Recognizer, following
 from structattn.tasks.formal_languages.registry import GRAMMARS
@@ -48,7 +48,8 @@ def test_threshold_is_the_middle_of_a_wide_gap_only():
         (0.0, 0.0, 1.0, False, "other language"),
         (0.01, 0.0, 1.0, True, "no automaton agrees"),
         (0.0, 2.2, 1.0, True, "no automaton agrees"),
-        (0.0, 0.0, 0.9, True, "no automaton agrees"),
+        (0.0, 0.0, MIN_AGREEMENT, True, "exact"),
+        (0.0, 0.0, MIN_AGREEMENT - 1e-3, True, "no automaton agrees"),
         (0.0, 0.0, None, None, "no automaton agrees"),
     ],
 )
@@ -94,10 +95,24 @@ def test_verdict_is_not_another_language_where_the_model_sides_with_the_true_one
     comparison = compare(nested, dyck, SYMBOLS[3:], 4)
     causal = CausalCheck(0.0, 0.0, 0.0, disabled=1.0)
     assert verdict_of(causal, THRESHOLD, 1.0, comparison, sides(nested), has_truth=True).kind == "other language"
+    half = [verdict_of(causal, THRESHOLD, 1.0, comparison, MIN_SIDES - less, has_truth=True) for less in (0, 0.01)]
+    assert [each.kind for each in half] == ["other language", "no automaton agrees"]
     verdict = verdict_of(causal, THRESHOLD, 1.0, comparison, sides(dyck), has_truth=True)
     assert verdict.kind == "no automaton agrees"
     assert "sides with the language in 100%" in verdict.reasons[0]
     assert sides_with_extracted(pairs[:1], [np.zeros(5)], modelled, min_length=0) is None
+
+
+def test_the_end_of_strings_below_the_least_length_is_not_judged():
+    one_or_two, two = (
+        Recognizer(Grammar("S", ("a",), normalized([rule("S", each, 1) for each in strings])))
+        for strings in (["a", "a a"], ["a a"])
+    )
+    pairs = [each for layer in prefix_pairs(one_or_two, two, ("a",), 2, 9) for each in layer]
+    rows = [np.log([0.5, 0.5])] * len(pairs)
+    modelled = Modelled((*SYMBOLS[:3], "a"), np.log(0.01))
+    assert sides_with_extracted(pairs, rows, modelled, min_length=2) is None
+    assert sides_with_extracted(pairs, rows, modelled, min_length=0) == 1
 
 
 def test_fitted_threshold_separates_most_prefixes():

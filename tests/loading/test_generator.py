@@ -52,7 +52,9 @@ def log_probability(run, generation):
 
 
 def test_log_probabilities_are_those_of_the_whole_model(run, prompts):
-    for found in run.generate(prompts, n=3, max_length=5):
+    generated = run.generate(prompts, n=3, max_length=5)
+    assert [len(found) for found in generated] == [3] * len(prompts)
+    for found in generated:
         for each in found:
             assert 1 <= each.num_tokens <= 5
             assert each.log_probability == pytest.approx(log_probability(run, each), rel=1e-4, abs=1e-4)
@@ -62,8 +64,9 @@ def test_results_do_not_depend_on_the_batch_the_stream_or_later_prompts(run, pro
     whole = run.generate(prompts, n=3, seed=5, max_length=6)
     narrow = run.generate(prompts, n=3, seed=5, max_length=6, batch_size=1)
     streamed = list(run.generate(iter(prompts), n=3, seed=5, max_length=6))
-    for others in (narrow, streamed, run.generate(prompts[:2], n=3, seed=5, max_length=6)):
-        for found, expected in zip(others, whole, strict=False):
+    first_prompts = run.generate(prompts[:2], n=3, seed=5, max_length=6)
+    for others, wanted in ((narrow, whole), (streamed, whole), (first_prompts, whole[:2])):
+        for found, expected in zip(others, wanted, strict=True):
             assert [each.text for each in found] == [each.text for each in expected]
             values = [[each.log_probability for each in texts] for texts in (found, expected)]
             assert values[0] == pytest.approx(values[1], rel=1e-5)
@@ -75,7 +78,9 @@ def test_results_do_not_depend_on_the_batch_the_stream_or_later_prompts(run, pro
 
 
 def test_temperature_zero_takes_the_likeliest_token_of_the_whole_model(run, prompts):
-    for (found,) in run.generate(prompts, temperature=0, max_length=3):
+    generated = run.generate(prompts, temperature=0, max_length=3)
+    assert len(generated) == len(prompts)
+    for (found,) in generated:
         ids = ids_of(run, found)
         start = len(ids) - found.num_tokens + found.finished
         logits = run.model(torch.tensor([ids], device=device_of(run.model)))[0]

@@ -32,6 +32,16 @@ def test_a_file_is_known_by_name_version_and_digest(plugin):
     assert load_plugin("own.py", path.parent) == loaded
 
 
+def test_a_file_of_the_same_name_in_another_folder_replaces_nothing(plugin):
+    path = plugin(TWICE)
+    load_plugin(str(path))
+    other = path.parent / "other" / path.name
+    other.parent.mkdir()
+    other.write_text(path.read_text())
+    with pytest.raises(UsageError, match=r"mechanism 'twice' is registered by .*own\.py; expected another name"):
+        load_plugin(str(other))
+
+
 def test_a_link_has_its_own_name(plugin):
     path = plugin(TWICE)
     target = path.rename(path.with_name("5f2c.py"))
@@ -112,7 +122,8 @@ def installed(tmp_path, monkeypatch):
     )
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: twice\nVersion: 3.4\n")
-    (metadata / "entry_points.txt").write_text("[structattn.plugins]\ntwice = fake_twice.entry\n")
+    entries = "again = fake_twice\ntwice = fake_twice.entry\n"  # of which the second is that of the module
+    (metadata / "entry_points.txt").write_text(f"[structattn.plugins]\n{entries}")
     monkeypatch.syspath_prepend(str(tmp_path))
     return package
 
@@ -122,7 +133,7 @@ def test_an_entry_point_is_loaded_by_its_name(installed):
     contents = b"".join((installed / name).read_bytes() for name in ("__init__.py", "entry.py"))
     assert loaded.record == {"name": "twice", "version": "3.4", "sha256": hashlib.sha256(contents).hexdigest()}
     assert load_plugin("twice") == loaded
-    with pytest.raises(UsageError, match="plugin 'thrice': is not installed among twice"):
+    with pytest.raises(UsageError, match="plugin 'thrice': is not installed among again, twice"):
         load_plugin("thrice")
 
 

@@ -128,6 +128,12 @@ def test_many_errors_are_counted():
         resolved(f"model.layers=[{', '.join(['{attention: superposition}'] * 200)}]")
 
 
+def test_checkpoints_that_are_not_kept_cannot_be_averaged():
+    assert resolved("evaluation.checkpoint=last-3", "training.keep_checkpoints=3").evaluation.checkpoint == "last-3"
+    with pytest.raises(SettingsError, match=r"'last-4' needs 4 checkpoints; training\.keep_checkpoints is 3"):
+        resolved("evaluation.checkpoint=last-4", "training.keep_checkpoints=3")
+
+
 def test_a_data_path_is_unicode():
     with pytest.raises(SettingsError, match=r"data: .*the path is not UTF-8"):
         resolve_settings(MINIMAL | {"data": "/data/\udcff"})

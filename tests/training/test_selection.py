@@ -1,6 +1,7 @@
 """Checkpoints by name, and the average of their weights."""
 
 import ast
+import json
 import re
 import shutil
 from pathlib import Path
@@ -163,3 +164,12 @@ def test_a_damaged_checkpoint_is_rejected_by_path(run_dir, tmp_path):
     damaged.write_bytes(damaged.read_bytes()[:-1] + b"x")
     with pytest.raises(CheckpointError, match=r"10/model.safetensors.*SHA-256"):
         open_run(tmp_path / "run", "last-2")
+
+
+def test_checkpoints_of_other_settings_are_not_averaged(run_dir, tmp_path):
+    first, second = checkpoints_of(run_dir, "last-2")
+    other = Path(shutil.copytree(second, tmp_path / second.name))
+    manifest = other / "MANIFEST.json"
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"settings_digest": "0" * 64}))
+    with pytest.raises(CheckpointError, match="settings"):
+        mean_weights([first, other])
