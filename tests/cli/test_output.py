@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from rich.table import Table
 
-from structattn.cli.output import literal, print_table
+from structattn.cli.output import literal, print_table, run_names
 from structattn.cli.scores_table import print_scores
 from structattn.tasks.scores import SplitScores
 
@@ -18,6 +18,11 @@ def table():
         made.add_column(heading, justify="right")
     made.add_row(literal(NAME), *[NUMBER] * 6)
     return made
+
+
+def test_runs_are_named_by_their_folders_where_these_differ():
+    assert run_names([Path("a/one"), Path("a/two"), Path("a/one")]) == ["one", "two", "one"]
+    assert run_names([Path("a/one"), Path("a/two"), Path("b/one")]) == ["a/one", "a/two", "b/one"]
 
 
 def test_in_a_pipe_a_row_is_a_line(capsys):

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from structattn.cli.app import app
-from structattn.explorer.page import explorer_page
+from structattn.explorer.page import explorer_page, write_explorer
 from structattn.explorer.recording_files import read_recording, recording_to_json, write_recording
 from structattn.support.errors import StructattnError, UsageError
 
@@ -97,3 +97,25 @@ def test_what_cannot_be_explored_is_refused(recorded, tmp_path):
     assert "none.json does not exist; expected a run folder, or a file" in run(tmp_path / "none.json").output
     assert "other.html: expected a new file, or an earlier page" in run(file, "-o", other).output
     assert other.read_text() == "mine"
+
+
+def test_options_that_would_do_nothing_are_refused(run_dir, tmp_path):
+    folder, page = run_dir("language model"), tmp_path / "page.html"
+    assert "--port is for --serve" in run(folder, "--text", "a", "--port", "8000", "-o", page).output
+    assert "beam continues texts; expected some" in run(folder, "--example", "0", "--beam", "2", "-o", page).output
+    arrays = tmp_path / "record.npz"
+    assert run(folder, "--text", "the dog", "--save", arrays).exit_code == 0
+    assert "record.npz: expected a recording in JSON, from `structattn explore --save" in run(arrays, "-o", page).output
+    assert not page.exists()
+
+
+def test_of_two_runs_the_one_that_refuses_a_text_is_named(run_dir, tmp_path):
+    folders = run_dir("language model"), run_dir("formal language")
+    found = run(*folders, "--text", "the dog", "-o", tmp_path / "page.html")
+    assert found.exit_code == 1
+    assert re.search(rf"{re.escape(str(folders[1]))}: texts:1: ", found.output.replace("\n", ""))
+
+
+def test_a_page_is_written_to_a_path_of_text(recorded, tmp_path):
+    write_explorer(str(tmp_path / "page.html"), [recording_to_json(recorded("language model"))])
+    assert run(tmp_path / "page.html").exit_code == 1  # it is no recording

@@ -186,7 +186,9 @@ def test_large_bodies_are_refused_with_and_without_a_length(client):
 def test_too_many_requests_are_refused(client, run_dir, monkeypatch):
     recorder = Recorder(structattn.load(run_dir("formal language")), 4)
     assert [recorder.admit() for _ in range(PER_MINUTE + 1)] == [True] * PER_MINUTE + [False]
-    recorder = Recorder(structattn.load(run_dir("formal language")), 4)
+    now = server.monotonic() + 61
+    monkeypatch.setattr(server, "monotonic", lambda: now)
+    assert recorder.admit()  # a minute later
     recorder._waiting = MAX_WAITING
     assert not recorder.admit()
     monkeypatch.setattr(Recorder, "admit", lambda self: False)
@@ -223,6 +225,7 @@ def test_200_malformed_requests_get_a_refusal_each(client):
             assert 400 <= answer.status_code < 500, (answer.status_code, bytes(body), headers)
             assert answer.json()["error"]
     assert len(statuses) >= 4
+    assert 429 not in statuses  # recordings that have ended make room for others
 
 
 def test_a_fault_of_the_server_is_told_without_details(client, monkeypatch):
@@ -396,7 +399,7 @@ def test_a_refused_request_ends_its_connection_though_the_body_goes_on(served):
         (1, ["--output", "page.html"], "--serve is for one run folder, without --beam and --output"),
         (1, ["--example", "0", "--target", "()"], "1 targets for 0 texts; expected one for each"),
         (1, ["--text", "()", "--target", "()", "--target", "()"], "2 targets for 1 texts; expected one for each"),
-        (1, ["--split", "foo"], "split: expected 'train', 'valid', 'test' or 'gen'"),
+        (1, ["--split", "foo"], "split: expected 'train', 'valid', 'valid-long', 'test', 'test-held-out' or 'gen'"),
     ],
 )
 def test_what_is_not_served(run_dir, runs, options, message):

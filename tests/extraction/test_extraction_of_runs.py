@@ -242,7 +242,7 @@ def test_files_that_no_extraction_has_written_are_kept(run_dirs, tmp_path):
     own.write_text("S -> a S | a\n")
     refused = extract_to(tmp_path)
     assert refused.exit_code == 1
-    assert "grammar.cfg: is not of an earlier extraction" in refused.stderr
+    assert "expected a new folder, or that of an earlier extraction; found 'grammar.cfg'" in refused.stderr
     assert "is not a folder" in extract_to(own).stderr
     with pytest.raises(NotADirectoryError, match=r"grammar\.cfg"):  # before strings are sampled
         require_folder(own / "new")

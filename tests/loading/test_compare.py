@@ -1,6 +1,7 @@
 """Comparison of language models: the cross-entropies are those of evaluation, and unlike runs are refused."""
 
 import json
+import re
 
 import pytest
 from typer.testing import CliRunner
@@ -64,6 +65,7 @@ def test_a_run_of_another_task_is_refused_by_its_task(runs, tmp_path):
     assert (
         "has task 'formal_language'; expected all runs to have language_modeling, or all translation" in refused.output
     )
+    assert "`structattn compare --by model` compares runs of any task" in refused.output
 
 
 def test_runs_that_predict_other_tokens_are_refused(runs, tmp_path):
@@ -79,6 +81,8 @@ def test_runs_that_predict_other_tokens_are_refused(runs, tmp_path):
 
 def test_a_comparison_of_two_runs_says_that_it_is_not_one_of_models(runs):
     words = ["compare", str(runs / "one"), str(runs / "two"), "--samples", "40"]
-    assert "holds for these two runs, not for their models" in " ".join(CliRunner().invoke(app, words).output.split())
+    shown = " ".join(CliRunner().invoke(app, words).output.split())
+    assert "holds for these two runs, not for their models" in shown
+    assert re.search(r"\bone\b.*\btwo\b", shown)
     page = likelihood_sections([(run, line_style(0)) for run in read_recorded_runs([runs / "one", runs / "two"])])
     assert OF_TWO_RUNS in page

@@ -192,6 +192,10 @@ def test_a_task_trains_and_is_evaluated(tmp_path, tree):
     assert run.settings.task == "doubled"
     assert run.metadata["plugins"][0]["name"] == "test_tasks.py"
     assert structattn.evaluate(tmp_path / "run", "valid").cross_entropy > 0
+    (generated,) = run.generate(n=2, max_length=5)
+    assert len(generated) == 2
+    (score,) = run.score([generated[0].text])
+    assert score.num_tokens > 0
     with pytest.raises(
         SettingsError, match=r"model.kind: the task 'doubled' trains 'transformer' or 'lstm', got 'rnn'"
     ):

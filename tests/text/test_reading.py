@@ -61,6 +61,12 @@ def test_carriage_returns_before_line_feeds_are_dropped_with_one_notice(tmp_path
     assert notices.messages == (f"{tmp_path / 'a.txt'}: lines end in CRLF; the CR is dropped",)
 
 
+def test_carriage_returns_without_line_feeds_are_noticed(tmp_path):
+    notices = Notices()
+    assert read(tmp_path / "a.txt", b"a b\rc\r", notices) == ["a b\rc\r"]
+    assert notices.messages == (f"{tmp_path / 'a.txt'}: is one line, which has CR; lines are expected to end in LF",)
+
+
 def test_ordinary_text_gives_no_notice(tmp_path):
     notices = Notices()
     read(tmp_path / "a.txt", "a\rb\u2028\né\n".encode(), notices)

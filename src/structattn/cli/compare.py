@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from structattn.cli.options import Json, overrides_of, run_paths
-from structattn.cli.output import literal, numbers_table, print_json, print_line, print_table
+from structattn.cli.output import literal, numbers_table, print_json, print_line, print_table, run_names
 from structattn.support.errors import UsageError
 from structattn.support.files import check_writable_folder
 from structattn.support.grouping import grouped
@@ -148,12 +148,12 @@ def _print_likelihoods(base: Path, others: Sequence[Path], differences: "Sequenc
     caption = f"nats per token; {resampled}. {OF_TWO_RUNS}"
     headings = ["cross-entropy", "95 % interval", "difference", "95 % interval", "p"]
     table = numbers_table(["run"], headings, caption)
-    first = differences[0]
-    table.add_row(literal(base.name), f"{first.first:.4f}", f"{first.first_lower:.4f} to {first.first_upper:.4f}")
-    for other, each in zip(others, differences, strict=True):
+    first, (name, *names) = differences[0], run_names([base, *others])
+    table.add_row(literal(name), f"{first.first:.4f}", f"{first.first_lower:.4f} to {first.first_upper:.4f}")
+    for name, each in zip(names, differences, strict=True):
         score = (f"{each.second:.4f}", f"{each.second_lower:.4f} to {each.second_upper:.4f}")
         difference = (f"{each.difference:+.4f}", f"{each.lower:+.4f} to {each.upper:+.4f}", f"{each.p:.4f}")
-        table.add_row(literal(other.name), *score, *difference)
+        table.add_row(literal(name), *score, *difference)
     print_table(table)
 
 
@@ -161,7 +161,7 @@ def _print_whole(base: Path, other: Path, differences: "Mapping[str, PairedDiffe
     from structattn.report.tables import OF_TWO_RUNS
 
     signatures = "\n".join(f"{name}: {each.signature}" for name, each in differences.items())
-    table = numbers_table(["metric"], [base.name, other.name, "difference", "p"], f"{signatures}\n{OF_TWO_RUNS}")
+    table = numbers_table(["metric"], [*run_names([base, other]), "difference", "p"], f"{signatures}\n{OF_TWO_RUNS}")
     for name, each in differences.items():
         scores = (f"{each.first:.2f} ± {each.first_interval:.2f}", f"{each.second:.2f} ± {each.second_interval:.2f}")
         table.add_row(name, *scores, f"{each.second - each.first:+.2f}", f"{each.p:.4f}")
@@ -172,7 +172,7 @@ def _print_bins(base: Path, other: Path, differences: "Sequence[BinDifference]")
     """Print one table for each sentence attribute, with bins of equal size."""
     bins = (each for each in differences if each.binning == "equal count")
     for attribute, of_attribute in grouped(bins, lambda each: each.attribute).items():
-        headings = ["from", "to", "sentences", base.name, other.name, "difference", "95 % interval"]
+        headings = ["from", "to", "sentences", *run_names([base, other]), "difference", "95 % interval"]
         table = numbers_table([], headings, title=f"BLEU by {attribute}")
         for each in of_attribute:
             scores = (f"{each.base:.2f}", f"{each.other:.2f}", f"{each.difference:+.2f}")

@@ -22,6 +22,7 @@ from structattn.support.errors import StructattnError, UsageError
 from structattn.support.files import create_folder
 
 if TYPE_CHECKING:
+    from structattn.explorer.recording import Recording
     from structattn.loading.trained_run import TrainedRun
 
 FIRST_EXAMPLES = 3  # shown if nothing is chosen
@@ -33,7 +34,7 @@ def explore(
         typer.Argument(
             metavar="RUN|FILE [RUN|FILE] [FIELD=VALUE]...",
             show_default=False,
-            help="Run folders, or files that --save wrote; settings that replace those of the runs.",
+            help="Run folders, or JSON files of --save; settings that replace those of the runs.",
         ),
     ],
     output: Annotated[
@@ -70,8 +71,9 @@ def explore(
         typer.Option("--serve", help="Serve the page on 127.0.0.1: type texts, switch off heads, force stack actions."),
     ] = False,
     port: Annotated[
-        int, typer.Option(min=0, max=65535, metavar="N", show_default="a free one", help="Port of --serve.")
-    ] = 0,
+        int | None,
+        typer.Option(min=0, max=65535, metavar="N", help="Port of --serve.  [default: a free one]"),
+    ] = None,
 ) -> None:
     """Write a self-contained HTML page that shows attention, stacks and surprisal on examples or texts.
 
@@ -86,11 +88,7 @@ def explore(
         structattn explore runs/stack --text "([](()))" --save brackets.json
     """
     paths, overrides = split_overrides(sources)
-    runs = [path for path in paths if not path.is_file()]
-    if not 1 <= len(paths) <= 2:
-        raise UsageError(f"{len(paths)} runs or files; expected 1 or 2")
-    if missing := [path for path in paths if not path.exists()]:
-        raise StructattnError(f"{missing[0]} does not exist; expected a run folder, or a file that --save wrote")
+    runs = _runs_among(paths)
     if not runs and (example or text or target or beam or overrides):
         raise UsageError(
             "--example, --text, --target, --beam and settings are for run folders; a file holds its own examples"
@@ -99,8 +97,10 @@ def explore(
         raise UsageError("--save is for one run folder, without --serve and --output")
     if serve and (len(paths) > 1 or not runs or beam is not None or output is not None):
         raise UsageError("--serve is for one run folder, without --beam and --output")
+    if port is not None and not serve:
+        raise UsageError("--port is for --serve")
     if serve:
-        _serve(open_one_run(sources), _first(text, target, example, split), port, depths)
+        _serve(open_one_run(sources), _first(text, target, example, split), port or 0, depths)
         return
     overrides_of(sources)  # refused before anything is opened
     from structattn.explorer.page import require_page, write_explorer
@@ -111,7 +111,6 @@ def explore(
     else:
         check_output_files({"--save": save}, {})
     # Slow imports, after what is refused at once.
-    from structattn.explorer.recording import record
     from structattn.explorer.recording_archive import write_archive
     from structattn.explorer.recording_files import read_recording_json, recording_to_json, write_recording
 
@@ -119,7 +118,7 @@ def explore(
     how: dict[str, Any] = {"targets": target, "split": split, "depths": depths, "beam": beam}
     if opened:
         how |= _chosen(opened[0], text, example, split)
-    recorded = {run.run_dir: record(run, **how) for run in opened}
+    recorded = {run.run_dir: _recorded(run, how, alone=len(opened) == 1) for run in opened}
     create_folder(written.parent)
     if save is not None:
         write = write_archive if save.suffix == ".npz" else write_recording
@@ -130,6 +129,27 @@ def explore(
         ]
         write_explorer(written, recordings)
     print_line(str(written))
+
+
+def _runs_among(paths: Sequence[Path]) -> list[Path]:
+    """Return those of the paths that are run folders and not files of recordings."""
+    if not 1 <= len(paths) <= 2:
+        raise UsageError(f"{len(paths)} runs or files; expected 1 or 2")
+    if missing := [path for path in paths if not path.exists()]:
+        raise StructattnError(f"{missing[0]} does not exist; expected a run folder, or a file that --save wrote")
+    return [path for path in paths if not path.is_file()]
+
+
+def _recorded(run: "TrainedRun", how: Mapping[str, Any], alone: bool) -> "Recording":
+    """Record a run; messages name it if it is not alone."""
+    from structattn.explorer.recording import record
+
+    try:
+        return record(run, **how)
+    except StructattnError as error:
+        if alone:
+            raise
+        raise StructattnError(f"{run.run_dir}: {error}") from None
 
 
 def _chosen(

@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
@@ -20,6 +21,13 @@ _WITHOUT_TERMINAL = 10_000  # columns at most
 def print_line(text: str, error: bool = False) -> None:
     """Print a line to standard output or standard error, with control characters escaped."""
     typer.echo(escape_control_characters(text), err=error)
+
+
+def run_names(folders: Iterable[Path]) -> list[str]:
+    """Return the names of runs: those of their folders, or the paths where two runs have the same."""
+    folders = list(folders)
+    short = len({folder.name for folder in folders}) == len(set(folders))
+    return [folder.name if short else str(folder) for folder in folders]
 
 
 def literal(text: str) -> Text:

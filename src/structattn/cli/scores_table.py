@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.table import Table
 
-from structattn.cli.output import literal, numbers_table, print_table
+from structattn.cli.output import literal, numbers_table, print_table, run_names
 from structattn.report.page import MISSING, nats, percent, points
 from structattn.report.tables import Column
 from structattn.tasks.recognition import report as recognition_report
@@ -67,13 +67,11 @@ def _bound_explained(results: Sequence[SplitScores]) -> list[str]:
 
 def print_scores(results: Sequence[tuple[Path, SplitScores]]) -> None:
     """Print one row for each run and split; columns without values are left out."""
-    folders = {folder for folder, _ in results}
-    short = len({folder.name for folder in folders}) == len(folders)
     rows: list[tuple[str, str, dict[str, Any]]] = []
     transformations: dict[str, TransformationRows] = {}
     recognitions: dict[str, Recognition] = {}
-    for folder, scores in results:
-        name, content = folder.name if short else str(folder), asdict(scores)
+    for name, (_, scores) in zip(run_names(folder for folder, _ in results), results, strict=True):
+        content = asdict(scores)
         rows.append((name, scores.split, content))
         for way, metrics in (scores.translation_alternatives or {}).items():
             alternative = {"translation": {metric: asdict(each) for metric, each in metrics.items()}}

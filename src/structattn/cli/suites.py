@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from structattn.cli.options import open_runs
-from structattn.cli.output import literal, numbers_table, print_json, print_table
+from structattn.cli.output import literal, numbers_table, print_json, print_table, run_names
 from structattn.loading.trained_run import TrainedRun
 from structattn.report.page import on_known, with_interval
 from structattn.tasks.chunking import report as chunking_report
@@ -43,7 +43,7 @@ Scores = TypeVar("Scores")
 def _score_runs(
     runs: Sequence[str],
     score: Callable[[TrainedRun], Scores],
-    show: Callable[[Sequence[tuple[Path, Scores]]], None],
+    show: Callable[[Sequence[tuple[str, Scores]]], None],
     json: bool,
     rest: Callable[[Scores], Mapping[str, object]] = lambda scores: {},
 ) -> None:
@@ -52,7 +52,11 @@ def _score_runs(
     if json:
         print_json([{"run": folder, "scores": scores, **rest(scores)} for folder, scores in results])
     else:
-        show(results)
+        show(_named(results))
+
+
+def _named(results: Sequence[tuple[Path, Scores]]) -> list[tuple[str, Scores]]:
+    return list(zip(run_names(folder for folder, _ in results), [scores for _, scores in results], strict=True))
 
 
 def contrast(runs: Sequence[str], file: Path, per_token: bool, json: bool) -> None:
@@ -68,11 +72,11 @@ def contrast(runs: Sequence[str], file: Path, per_token: bool, json: bool) -> No
     _score_runs(runs, score, _print_contrasts, json)
 
 
-def _print_contrasts(results: Sequence[tuple[Path, ContrastiveScores]]) -> None:
+def _print_contrasts(results: Sequence[tuple[str, ContrastiveScores]]) -> None:
     """Print one row for each type of error, one column for each run."""
     unit = "token" if results[0][1].per_token else "sentence"
     caption = f"accuracy in percent with 95 % interval; log-probabilities per {unit}"
-    table = numbers_table(["type"], ["pairs", *(folder.name for folder, _ in results)], caption)
+    table = numbers_table(["type"], ["pairs", *(name for name, _ in results)], caption)
     for kind, first in results[0][1].types.items():
         accuracies = [scores.types[kind] for _, scores in results]
         table.add_row(literal(kind), str(first.trials), *(with_interval(asdict(each)) for each in accuracies))
@@ -91,14 +95,14 @@ def chunking(runs: Sequence[str], folder: Path, json: bool) -> None:
         of_runs = [{"run": folder, "streams": streams} for folder, streams in results]
         print_json({"most_frequent_tag": majority_scores(corpus), "runs": of_runs})
     else:
-        _print_chunks(majority_scores(corpus), results)
+        _print_chunks(majority_scores(corpus), _named(results))
 
 
-def _print_chunks(baseline: TaggingScores, results: Sequence[tuple[Path, Sequence[StreamScores]]]) -> None:
+def _print_chunks(baseline: TaggingScores, results: Sequence[tuple[str, Sequence[StreamScores]]]) -> None:
     """Print one row for each stream of each run."""
     table = numbers_table(["run", "stream"], chunking_report.HEADINGS, "chunks of the test sentences, in percent")
     rows = [(chunking_report.MAJORITY, "", baseline)]
-    rows += [(folder.name, each.stream or "", each.scores) for folder, streams in results for each in streams]
+    rows += [(name, each.stream or "", each.scores) for name, streams in results for each in streams]
     for name, stream, scores in rows:
         values = chunking_report.values_of(asdict(scores))
         table.add_row(literal(name), stream, *(f"{100 * each:.2f}" for each in values))
@@ -116,11 +120,11 @@ def trees(runs: Sequence[str], file: Path, json: bool) -> None:
     _score_runs(runs, score, _print_trees, json)
 
 
-def _print_trees(results: Sequence[tuple[Path, ParsingScores]]) -> None:
+def _print_trees(results: Sequence[tuple[str, ParsingScores]]) -> None:
     caption = "brackets in percent; malformed: share of the outputs that were repaired, 0 with constrained parsing"
     table = numbers_table(["trees"], [*parsing_report.HEADINGS, "malformed"], caption)
     baselines = results[0][1]  # the same for all runs
-    rows = [(folder.name, scores.scores, f"{scores.malformed:.1%}") for folder, scores in results]
+    rows = [(name, scores.scores, f"{scores.malformed:.1%}") for name, scores in results]
     rows += [("right-branching", baselines.right_branching, ""), ("left-branching", baselines.left_branching, "")]
     for name, scores, malformed in rows:
         values = parsing_report.values_of(asdict(scores))
@@ -170,13 +174,13 @@ def syntaxgym(runs: Sequence[str], file: Path, marks: str, json: bool) -> None:
     _score_runs(runs, score, _print_suites, json, of_model)
 
 
-def _print_suites(results: Sequence[tuple[Path, Sequence[SuiteScores]]]) -> None:
+def _print_suites(results: Sequence[tuple[str, Sequence[SuiteScores]]]) -> None:
     """Print one row for each prediction of each suite, then the scores of several; one column for each run."""
     caption = (
         "Percent of the items of which a prediction holds, with 95 % interval; all: all predictions. In brackets: "
         "share of the items without <unk>, and percent of those, where some have <unk>."
     )
-    table = numbers_table(["prediction"], ["items", *(folder.name for folder, _ in results)], caption)
+    table = numbers_table(["prediction"], ["items", *(name for name, _ in results)], caption)
     for of_runs in zip(*(suites for _, suites in results), strict=True):
         table.add_row(literal(of_runs[0].name), style="bold")
         for rows in zip(*((each.overall, *each.predictions) for each in of_runs), strict=True):
@@ -184,15 +188,15 @@ def _print_suites(results: Sequence[tuple[Path, Sequence[SuiteScores]]]) -> None
             table.add_row(literal(f"  {rows[0].formula}"), str(rows[0].items.trials), *accuracies)
     print_table(table)
     if len(results[0][1]) > 1:
-        of_model = numbers_table(["score"], [folder.name for folder, _ in results], MODEL_CAPTION)
+        of_model = numbers_table(["score"], [name for name, _ in results], MODEL_CAPTION)
         for name, numbers in model_rows([model_scores(suites) for _, suites in results]):
             of_model.add_row(literal(name), *numbers)
         print_table(of_model)
 
 
-def _print_pairs(results: Sequence[tuple[Path, Mapping[str, Any]]]) -> None:
+def _print_pairs(results: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
     """Print the groups of paradigms beside published accuracies, then the paradigms."""
-    names, of_runs = [folder.name for folder, _ in results], [scores for _, scores in results]
+    names, of_runs = [name for name, _ in results], [scores for _, scores in results]
     systems = systems_of(of_runs[0]["name"])
     published = "Published: Warstadt et al. (2020), table 3, corrected." if systems else None
     groups = numbers_table(["group"], [*names, *systems], published, padding=0)

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
+from os import PathLike
 from pathlib import Path
 from typing import Any, Final
 
@@ -109,7 +110,7 @@ def explorer_page(recordings: Sequence[Json], live: Json | None = None) -> bytes
     return "".join(_parts(recordings, live)).encode(errors="backslashreplace")
 
 
-def write_explorer(path: Path, recordings: Sequence[Json]) -> None:
+def write_explorer(path: str | PathLike[str], recordings: Sequence[Json]) -> None:
     """Write the page of recordings to a file, atomically; an earlier page is overwritten.
 
     Raises:
@@ -117,6 +118,7 @@ def write_explorer(path: Path, recordings: Sequence[Json]) -> None:
         StructattnError: an array is not base64, or the path has something other than such a page.
         OSError: the file cannot be written.
     """
+    path = Path(path)
     require_page(path)
     write_atomically(path, explorer_page(recordings))
 

@@ -177,6 +177,8 @@ def record(
         raise UsageError(f"depths is {depths}; expected at least 0")
     if beam is not None and targets is not None:
         raise UsageError("beam continues texts; it does not go with targets")
+    if beam is not None and not texts:
+        raise UsageError("beam continues texts; expected some")
     searches = beam is not None or (bool(texts) and targets is None and isinstance(run.model, EncoderDecoder))
     if interventions and searches:
         raise UsageError("interventions change whole sequences; give each text its target, in place of a search")

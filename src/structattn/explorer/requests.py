@@ -15,6 +15,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from structattn.explorer.interventions import ForcedAction, HeadOff, Intervention
+from structattn.settings.prepare import Split
 from structattn.support.errors import UsageError
 from structattn.support.validation import first_problem
 
@@ -154,7 +155,7 @@ class RecordRequest(_Request):
     text: Annotated[str, Field(max_length=MAX_CHARACTERS)] | None = None
     target: Annotated[str, Field(max_length=MAX_CHARACTERS)] | None = None
     example: Index | None = None
-    split: Literal["train", "valid", "test", "gen"] = "test"
+    split: Split = "test"
     interventions: Annotated[
         list[Annotated[HeadOffRequest | ForcedActionRequest, Field(discriminator="kind")]],
         Field(max_length=MAX_INTERVENTIONS),

@@ -16,7 +16,13 @@ from structattn.loading.trained_run import TrainedRun
 from structattn.runs.store import write_analysis
 from structattn.settings.published import EXTRACTION
 from structattn.support.errors import StructattnError
-from structattn.support.files import check_writable_folder, create_folder, remove_file_unflushed, write_atomically
+from structattn.support.files import (
+    check_writable_folder,
+    create_folder,
+    others_in,
+    remove_file_unflushed,
+    write_atomically,
+)
 from structattn.support.json_files import read_json, write_json
 
 KIND = EXTRACTION
@@ -28,7 +34,7 @@ def require_folder(folder: Path) -> None:
     """Check that an extraction can be written to a folder: that it replaces nothing but an earlier extraction.
 
     Raises:
-        StructattnError: it is no folder, or has files of these names that no extraction has written.
+        StructattnError: it is no folder, or has files but none of an extraction.
         OSError: it cannot be created, or no file in it.
     """
     if folder.exists() and not folder.is_dir():
@@ -37,8 +43,8 @@ def require_folder(folder: Path) -> None:
     if (folder / _NAMES[0]).exists():
         read_json(folder / _NAMES[0], KIND)
         return
-    if others := [name for name in _NAMES if (folder / name).exists()]:
-        raise StructattnError(f"{folder / others[0]}: is not of an earlier extraction; expected another folder")
+    if folder.exists() and (others := others_in(folder, (), ())):
+        raise StructattnError(f"{folder}: expected a new folder, or that of an earlier extraction; found {others[0]!r}")
 
 
 def write_extraction(run: TrainedRun, extraction: Extraction, folder: Path) -> list[Path]:

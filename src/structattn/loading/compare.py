@@ -62,7 +62,8 @@ def _require_language_model(folder: Path) -> None:
     task = RunFolder(folder).read_settings().task
     if task != "language_modeling":
         raise UsageError(
-            f"{folder}: has task {task!r}; expected all runs to have language_modeling, or all translation"
+            f"{folder}: has task {task!r}; expected all runs to have language_modeling, or all translation. "
+            "`structattn compare --by model` compares runs of any task by their scores"
         )
 
 

@@ -4,18 +4,19 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from structattn.report.shapes import ANALYSIS_SHAPES, ScoreShape
 from structattn.runs.folder import existing_run
 from structattn.runs.logs import mean_rate
 from structattn.runs.selection import best_updates, verified_events
+from structattn.settings.prepare import Split
 from structattn.settings.run import unit_of_loss
 from structattn.support.environment import name_of, printable
 from structattn.support.errors import StructattnError
 from structattn.support.json_files import Shape, check_shape, read_json
 
-SPLITS = ("train", "valid", "test", "gen")
+SPLITS = get_args(Split)
 
 _logger = logging.getLogger("structattn")
 

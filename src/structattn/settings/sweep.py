@@ -14,6 +14,7 @@ from pydantic import Field, ValidationError, WithJsonSchema, model_validator
 from structattn.settings.base import OneOf, Positive, Seed, Settings, of_kind
 from structattn.settings.distributions import Cycle, Distribution
 from structattn.settings.overrides import error_message
+from structattn.settings.prepare import Split
 from structattn.settings.published import (
     ANALYSES,
     EPOCH,
@@ -95,8 +96,6 @@ STOPPED_EARLY = "`halving` stops some of them early"
 
 Changes = dict[str, Any]
 
-_Split = Literal["train", "valid", "test", "gen"]
-
 
 def matches(cell: Mapping[str, str], pattern: CellPattern) -> bool:
     """Return whether a cell matches a pattern: on each axis of the pattern, the value or one of the values."""
@@ -149,7 +148,7 @@ class SweepSettings(Settings):
         description="random seed of sampled values; trial r of a cell has the seed `seed` + r, and a value of an axis "
         "may set another `seed`",
     )
-    evaluate: dict[_Split, Literal["selected", "all"]] = Field(
+    evaluate: dict[Split, Literal["selected", "all"]] = Field(
         default={},
         description="split -> trials that are evaluated on it: the selected trial of each cell, or all that are "
         "trained to their end",
@@ -168,7 +167,7 @@ class SweepSettings(Settings):
     @property
     def splits_of_selected(self) -> set[str]:
         """The splits on which not all trials are evaluated."""
-        return {split for split in get_args(_Split) if self.evaluate.get(split) != "all"}
+        return {split for split in get_args(Split) if self.evaluate.get(split) != "all"}
 
     def restarts_of(self, cell: dict[str, str]) -> int:
         """Return the number of trials of a cell."""

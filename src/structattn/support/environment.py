@@ -138,7 +138,7 @@ def out_of_memory_message(error: BaseException) -> str:
     limit = _address_space()
     raise_it = "" if limit is None else f", or raise the limit on address space ({limit >> 20} MiB; ulimit -v)"
     reason = " ".join(str(error).split())
-    message = f"out of memory; use smaller batches, a smaller model or fewer runs at once{raise_it}"
+    message = f"out of memory; use smaller batches, shorter texts, a smaller model or fewer runs at once{raise_it}"
     return f"{message} ({reason})" if reason else message
 
 

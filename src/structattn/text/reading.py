@@ -137,6 +137,8 @@ def _read_chunks_from(file: io.BufferedIOBase, shown: Path, notices: Notices, mi
             return  # nothing follows the mark: an empty file
         if b"\r\n" in raw:
             notices.add(f"{shown}: lines end in CRLF; the CR is dropped")
+        elif first_line == 1 and b"\r" in raw and b"\n" not in raw:
+            notices.add(f"{shown}: is one line, which has CR; lines are expected to end in LF")
         yield from _decode_chunk(raw, shown, first_line, skipped)
 
 

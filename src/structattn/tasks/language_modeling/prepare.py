@@ -223,7 +223,11 @@ def _survey(
         advance(counted.lines)
     if total.skipped == total.lines:
         empty = f"all of its {total.skipped} lines are empty"
-        none = "holds no lines" if file.is_whole else f"none of its lines was assigned to {split!r}"
+        none = (
+            "holds no lines"
+            if file.is_whole
+            else f"none of its lines was assigned to {split!r}; expected more lines, or a file for it"
+        )
         raise DataError(path, empty if total.skipped else none)
     if total.counts.num_evicted and split == TRAIN:
         notices.add(

@@ -11,7 +11,7 @@ from structattn.support.special_tokens import BOS, EOS
 from structattn.tasks.loaded import LoadedRun, cannot
 from structattn.text.lines import ids_of_lines, is_stream
 
-_TASKS = ("language_modeling", "formal_language")
+_DATA = ("formal_language", "sentences", "stream")
 
 
 EncodedText: TypeAlias = tuple[int, ...]
@@ -23,18 +23,18 @@ class TextEncoder:
     """Encodes texts for the language model of a run, and decodes its continuations.
 
     Args:
-        run: of a task that predicts each token from those before it, other than a transduction.
+        run: of any task that trains a causal model on strings of a formal language or on text.
         action: what the texts are for, in the message about another task.
 
     Raises:
-        UsageError: the run is of another task.
+        UsageError: the model or the data are of another kind.
     """
 
     run: LoadedRun
     action: str = "score texts"
 
     def __post_init__(self) -> None:
-        if self.run.settings.task not in _TASKS:
+        if self.run.prepared.kind not in _DATA or not isinstance(self.run.model, CausalModel):
             raise cannot(self.run, self.action, "a causal language model of text or of a formal language")
 
     @property

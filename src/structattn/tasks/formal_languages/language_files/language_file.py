@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
+from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final, cast
@@ -103,13 +104,14 @@ class LanguageFile:
         return not self.language.name.endswith(LANGUAGE_FILES[0])
 
 
-def read_language_file(path: Path) -> LanguageFile:
+def read_language_file(path: str | PathLike[str]) -> LanguageFile:
     """Read a grammar (.cfg), a finite automaton (.fsa) or a regular expression (.regex) of at most 512 KiB.
 
     Raises:
         DataError: the file cannot be read, or its name is not UTF-8, or it defines no language whose probabilities can
             be computed; the message has line and column.
     """
+    path = Path(path)
     try:
         path.name.encode()
     except UnicodeEncodeError:
