@@ -58,6 +58,14 @@ def test_fields_of_the_chosen_kinds_are_meant(overrides, meant):
     assert (f"; did you mean {meant}?" in message) if meant else ("did you mean" not in message)
 
 
+def test_the_kinds_that_have_an_unknown_field_are_named():
+    tokens = error_of(TREE, "training.batches.kind=stream", "training.batches.max_tokens=500")
+    assert "no such field; kinds that have it: pairs, tokens [expected one of batch_size," in tokens
+    assert "; kinds that have it: rnn [" in error_of(TREE, "model.kind=lstm", "model.activation=relu")
+    assert "kinds that have it" not in error_of(TREE, "training.xyzzy=1")
+    assert "kinds that have it" not in error_of(TREE, "xyzzy=1")
+
+
 def test_a_misspelt_field_is_corrected_wherever_it_comes_from():
     correct = "did you mean training.max_updates?"
     assert error_of(TREE, "training.max_update=3").startswith("training.max_update=3: no such field")

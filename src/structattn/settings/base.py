@@ -228,7 +228,7 @@ _ELSEWHERE = {"device": "the device is a GPU if there is one, else the CPU; CUDA
 
 
 def hint_for_unknown(settings: type[BaseModel], path: str, location: Sequence[int | str]) -> str:
-    """Return the end of the message about an unknown field: what it may mean, and the fields of its group.
+    """Return the end of the message about an unknown field: what it may mean, its kinds, and the fields of its group.
 
     Args:
         settings: the class of all settings.
@@ -236,12 +236,24 @@ def hint_for_unknown(settings: type[BaseModel], path: str, location: Sequence[in
         location: the same in pydantic's form, with the names of the members of unions.
     """
     elsewhere, meant = _ELSEWHERE.get(path.rpartition(".")[2]), suggestion(settings, path, location)
-    hint = f"; {elsewhere}" if elsewhere else f"; did you mean {meant}?" if meant else ""
+    hint = f"; {elsewhere}" if elsewhere else f"; did you mean {meant}?" if meant else _others_with(settings, location)
     return f"{hint} [expected one of {', '.join(sorted(_fields_at(settings, location[:-1])))}]"
+
+
+def _others_with(settings: type[BaseModel], location: Sequence[int | str]) -> str:
+    """Return a hint at the other kinds of a group of settings that have the field; empty if there are none."""
+    *group, kind, name = "", *location
+    others = [each for each in _groups_at(settings, group[1:]) if name in each.model_fields]
+    kinds = {each for other in others for each in _literals(other)} - {str(kind)}
+    return f"; kinds that have it: {', '.join(sorted(kinds))}" if kinds else ""
 
 
 def _fields_at(settings: type[BaseModel], location: Sequence[int | str]) -> set[str]:
     """Return the fields of the group of settings at a location; of all members of a union if it names none."""
+    return {name for group in _groups_at(settings, location) for name in group.model_fields}
+
+
+def _groups_at(settings: type[BaseModel], location: Sequence[int | str]) -> list[type[BaseModel]]:
     groups = [settings]
     for part in location:
         if named := [group for group in groups if part in _literals(group)]:
@@ -249,7 +261,7 @@ def _fields_at(settings: type[BaseModel], location: Sequence[int | str]) -> set[
         elif isinstance(part, str) and any(part in group.model_fields for group in groups):
             fields = [group.model_fields[part] for group in groups if part in group.model_fields]
             groups = [member for field in fields for member, _ in _members_of_field(field)]
-    return {name for group in groups for name in group.model_fields}
+    return groups
 
 
 def _literals(settings: type[BaseModel]) -> set[str]:
