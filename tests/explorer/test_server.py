@@ -399,7 +399,7 @@ def test_a_refused_request_ends_its_connection_though_the_body_goes_on(served):
         (1, ["--output", "page.html"], "--serve is for one run folder, without --beam and --output"),
         (1, ["--example", "0", "--target", "()"], "1 targets for 0 texts; expected one for each"),
         (1, ["--text", "()", "--target", "()", "--target", "()"], "2 targets for 1 texts; expected one for each"),
-        (1, ["--split", "foo"], "split: expected 'train', 'valid', 'valid-long', 'test', 'test-held-out' or 'gen'"),
+        (1, ["--split", "foo"], "split: expected 'train', 'valid', 'valid-long', 'test', 'test-held-out', "),
     ],
 )
 def test_what_is_not_served(run_dir, runs, options, message):

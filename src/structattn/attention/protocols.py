@@ -36,11 +36,11 @@ class Explanation:
         mechanism: the kind of layer.
         weights: of each source for each position. In Gaussian attention hard-coded heads come before learned ones, and
             their weights need not sum to 1.
-        first_source: 0 if column j of the weights is position j; 1 if column 0 is the bottom vector of a stack and
-            column j is position j - 1.
-        details: further tensors (B, T, ...) of the mechanism, which a ``Record`` keeps. hard: "probabilities"
-            (B, T, H, S), the softmax of the scores, of which the weights mark the largest. superposition,
-            stack_pointer: "actions" (B, T, 3), the probabilities of push, no-op, pop, of several stacks (B, T, H, 3).
+        first_source: 0 if column j of the weights is position j; 1 if column 0 is the bottom vector of a stack, or
+            the null cell of StackTrans, and column j is position j - 1.
+        details: further tensors (B, T, ...) of the mechanism, which a ``Record`` keeps. hard: "probabilities" (B, T, H,
+            S), the softmax of the scores, of which the weights mark the largest. superposition, stack_pointer,
+            stack_trans: "actions" (B, T, 3), the probabilities of push, no-op, pop, of several stacks (B, T, H, 3).
             stratified: "actions" (B, T, 2), the strengths of push and pop. nondeterministic: "actions" (B, T, 3), the
             posteriors of push, replace, pop; "best_run" (B, T, 3), action (a ``StackAction``), state and symbol of the
             run with the largest weight; both given the whole sequence. What the layer read at a step depends on the

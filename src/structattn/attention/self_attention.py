@@ -74,7 +74,7 @@ class SelfAttention(nn.Module):
             attn_mask: (T, T) or (.., T, T); the causal mask, True or -inf above the diagonal, for a causal layer. Not
                 checked in compiled code.
             average_attn_weights: return the mean of the heads, (B, T, T), instead of (B, H, T, T). The weight of the
-                bottom of a stack, which is no position, is left out: rows sum to what remains.
+                bottom of a stack or of a null cell, which is no position, is left out: rows sum to what remains.
             is_causal: True is accepted for causal layers. They are causal with False, too.
 
         Raises:

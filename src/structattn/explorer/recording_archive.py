@@ -43,8 +43,8 @@ def example_arrays(example: RecordedExample) -> dict[str, np.ndarray[Any, Any]]:
       ``encoder_attention`` (layers, heads, S, S), ``decoder_attention`` and ``cross_attention`` (layers, heads, T, S).
     - ``stack``, likewise: those of stacks that are added to layers.
 
-    The first index is the layer of the model, up to the last with weights. Heads and layers without are zeros; so
-    stack attention, which has one head, fills the first. The weight of the bottom of a stack is left out, so that rows
+    The first index is the layer of the model, up to the last with weights; each stack of a layer is a head. Heads and
+    layers without weights are zeros. The weight of the bottom of a stack, or of a null cell, is left out, so that rows
     may sum to less than 1.
     """
     arrays: dict[str, np.ndarray[Any, Any]] = {

@@ -57,7 +57,7 @@ def open_run(
 
     Raises:
         StructattnError: the folder is not a run folder.
-        UsageError: the precision is unknown, or slow on the device.
+        UsageError: ``checkpoint`` or ``precision`` is unknown, or bfloat16 is slow on the device.
         SettingsError: the settings have changed since the run was started.
         CheckpointError: the checkpoint is missing or damaged, belongs to other data or another model, or has a weight
             that is NaN or infinite.
@@ -197,7 +197,9 @@ def load(
         StructattnError: the folder is not a run folder.
         UsageError: ``checkpoint`` or ``precision`` is none of the above, bfloat16 is slow on the device, or the device
             is not there.
-        CheckpointError: the checkpoint is missing or damaged, or belongs to other data or another model.
+        SettingsError: the settings have changed since the run was started.
+        CheckpointError: the checkpoint is missing or damaged, belongs to other data or another model, or has a weight
+            that is NaN or infinite.
         DataError: the prepared folder is missing or damaged.
     """
     folder = None if data is None else Path(data)

@@ -9,7 +9,7 @@ from structattn.settings.base import OneOf, Positive, Seed, Settings
 LANGUAGE_FILES: Final = (".cfg", ".fsa", ".regex")
 """The endings of files of languages: grammars, finite automata, regular expressions."""
 
-Split = Literal["train", "valid", "valid-long", "test", "test-held-out", "gen"]
+Split = Literal["train", "valid", "valid-long", "test", "test-held-out", "test-edit-distance", "gen"]
 """The splits of prepared data; each task has some of them."""
 
 Lengths = tuple[int, int]

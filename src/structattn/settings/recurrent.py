@@ -94,7 +94,7 @@ class RecurrentSettings(Settings):
 
 
 class LstmSettings(RecurrentSettings):
-    """LSTM language model with one layer, optionally with a stack (DuSell & Chiang 2024)."""
+    """LSTM language model, by default with one layer, optionally with a stack (DuSell & Chiang 2024)."""
 
     kind: Literal["lstm"]
 

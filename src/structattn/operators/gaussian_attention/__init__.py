@@ -57,9 +57,9 @@ def gaussian_attention(
     ``floor`` is a choice; the paper has the offsets -1, 0 and 1, its code -1 and 1; and the paper's ratio is the
     average source length over the average target length of the training data, where its code has fixed numbers, of
     which its cache of weights uses none (it is 1 in effect).
-    Cost: O(B * H * T * K * d) time with a kernel, K the number of keys whose weight counts in the dtype (27 in float32
-    and 77 in float64 for sigma = 1; fewer for the other kernels), and O(H * T * K) memory besides the tensors. The
-    definition takes S in place of K.
+    Cost: O(B * H * T * K * d) time with a kernel, K the width of the band of keys whose weights count in the dtype (27
+    in float32 and 77 in float64 for sigma = 1; less for the other kernels), and O(H * T * K) memory besides the
+    tensors. The definition takes S in place of K.
 
     Args:
         values: (B, H, S, d).

@@ -207,12 +207,17 @@ def nondeterministic_stack_best_run(
 
     ``states`` and ``symbols`` are those after each step; ``actions`` are values of `StackAction`. Among runs of
     equal weight the kernel takes push before replace before pop, then the lowest index. Not differentiable.
-    Tensors on a GPU are computed there, from short spans to long, and back-pointers followed on the CPU; among runs of
-    equal weight another may be found.
+    With ``implementation="auto"``, tensors on a GPU are computed there, from short spans to long, and back-pointers
+    followed on the CPU; among runs of equal weight another may be found. Arguments are those of
+    ``nondeterministic_stack``.
 
     Returns:
         Actions, states, symbols, each (B, T), and the log-weight (B,): -inf where no run exists, 0 for a sequence of no
         steps, NaN where a logit is NaN or +inf.
+
+    Raises:
+        ValueError: shapes, dtypes or lengths do not fit.
+        ImplementationUnavailableError: the requested implementation cannot run here; "gpu" never can.
     """
     push, replace, pop = (without_history(x) for x in (push, replace, pop))
     arguments = checked_arguments(push, replace, pop, None, None, lengths, window)
