@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from structattn import acceleration
 from structattn.attention import CrossSoftmaxAttention, SoftmaxAttention
+from structattn.attention.heads import SoftmaxSelection
 from structattn.decoding import (
     BeamSearch,
     Ensemble,
@@ -22,7 +23,7 @@ from structattn.decoding import (
 )
 from structattn.fast.decoder import AcceleratedDecoder, accelerate_decoder
 from structattn.fast.decoder.kernel import decoder_layers, has_decoder_kernel, pack_linears, packed_linear
-from structattn.fast.decoder.model import stepped_modules
+from structattn.fast.decoder.model import parts_of, stepped_modules
 from structattn.fast.decoder.sublayers import FastState, Step
 from structattn.models import Block, Layers
 from structattn.models.block import FeedForward
@@ -323,6 +324,60 @@ def test_modules_run_while_the_kernel_cannot(change):
     finally:
         if hasattr(handle, "remove"):
             handle.remove()
+
+
+@needs_kernel
+@torch.no_grad()
+def test_modules_run_under_vmap():
+    model = built()
+    fast, sources = accelerated(model), torch.tensor([[[3, 4, 5]], [[6, 7, 8]]])
+
+    def two_steps(model):
+        def of_one(source):
+            state = model.initial_state(source)
+            logits, state = model.step(torch.ones(1, dtype=torch.long), state)
+            return model.step(logits.argmax(-1) + 2, state)[0]
+
+        return torch.func.vmap(of_one)(sources)
+
+    torch.testing.assert_close(two_steps(fast), two_steps(model))
+
+
+class Stateless(torch.nn.Module):
+    """A mechanism whose state is None."""
+
+    def __init__(self):
+        super().__init__()
+        self.map = torch.nn.Linear(20, 20)
+
+    def forward(self, x, lengths=None):
+        return self.map(x)
+
+    def initial_state(self, batch_size):
+        return None
+
+    def step(self, x_t, state):
+        return self.map(x_t), None
+
+
+@needs_kernel
+@torch.no_grad()
+def test_a_mechanism_without_a_state_runs_between_the_others():
+    model = built()
+    model.decoder.blocks[0].attention.layer = Stateless()
+    require_same_steps(model.eval())
+
+
+@needs_kernel
+@torch.no_grad()
+def test_another_selection_runs_as_a_module():
+    class First(SoftmaxSelection):
+        def attend_cached(self, query, cache, positions, training):
+            return cache.values[:, :, :1]
+
+    model = built()
+    model.decoder.blocks[0].attention.layer.selection = First(0.0)
+    assert next(kind for part, kind in parts_of(model)) is None
 
 
 @needs_kernel

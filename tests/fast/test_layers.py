@@ -2,9 +2,11 @@
 
 import pytest
 import torch
+from torch.fx.experimental.proxy_tensor import make_fx
 
 import structattn.fast.layers as layers_module
 from structattn.attention import NondeterministicStackAttention, SoftmaxAttention, SuperpositionStackAttention
+from structattn.attention.heads import SoftmaxSelection
 from structattn.attention.positions import RotaryPositions
 from structattn.fast.layers import FastLayers, can_run, is_replaceable
 from structattn.fast.residual_sublayers import residual_sublayers
@@ -172,6 +174,34 @@ class TestModulesAreCalled:
             fast(examples(torch.float32))
         assert not calls
 
+    def test_for_weights_of_another_class(self, make, calls):
+        class Own(torch.Tensor):
+            __torch_function__ = torch._C._disabled_torch_function_impl  # results are plain tensors
+
+        layers = make()
+        fast, residual = FastLayers.of(layers), residual_of(layers)
+        residual.norm._parameters["weight"] = residual.norm.weight.detach().as_subclass(Own)
+        x = examples(torch.float32)
+        torch.testing.assert_close(fast(x), layers(x))
+        assert not calls
+
+    def test_for_weights_that_are_parametrized_later(self, make, calls):
+        layers, x = make(), examples(torch.float32)
+        fast = FastLayers.of(layers)
+        torch.nn.utils.parametrizations.spectral_norm(residual_of(layers).layer.output)
+        fast.eval(), layers.eval()
+        torch.testing.assert_close(fast(x), layers(x))
+        assert not calls
+
+    def test_under_modes_that_see_each_operation(self, make, calls):
+        layers, x = make(), examples(torch.float32).detach()
+        traced = make_fx(FastLayers.of(layers))(x)
+        torch.testing.assert_close(traced(2 * x), layers(2 * x))
+        assert not calls
+        with torch.device("cpu"):  # is a mode, too
+            FastLayers.of(layers)(x)
+        assert calls
+
     def test_of_another_class(self, make):
         class Doubled(torch.nn.LayerNorm):
             def forward(self, x):
@@ -197,8 +227,19 @@ def test_a_bottom_vector_of_another_size_is_left_to_the_modules(calls):
     assert not calls
 
 
-def test_positions_need_modules():
-    assert not is_replaceable(residual_of(attention(positions=RotaryPositions(4))))
+@pytest.mark.parametrize("positions", [RotaryPositions(4), lambda query, key, first: (query, key, None)])
+def test_positions_need_modules(positions):
+    assert not is_replaceable(residual_of(attention(positions=positions)))
+
+
+def test_another_selection_needs_modules():
+    class Own(SoftmaxSelection):
+        pass
+
+    residual = residual_of(attention())
+    assert is_replaceable(residual)
+    residual.layer.selection = Own(0.0)
+    assert not is_replaceable(residual)
 
 
 @pytest.mark.parametrize(("d_model", "d_ff"), [(96, 20), (64, 300)])

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.modules import module as torch_module
 
 from structattn.attention import NondeterministicStackAttention, SoftmaxAttention
+from structattn.attention.heads import SoftmaxSelection
 from structattn.attention.projections import InputProjection, OutputProjection, Projection
 from structattn.fast.residual_sublayers import (
     AttentionSublayer,
@@ -23,7 +24,7 @@ from structattn.fast.residual_sublayers import (
 )
 from structattn.models.block import Block, FeedForward, HiddenStates, Memory, Residual
 from structattn.models.layers import Layers
-from structattn.operators.common.differentiation import in_forward_mode, transforms_active
+from structattn.operators.common.differentiation import is_eager
 from structattn.operators.common.kernels import has_kernel
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
@@ -134,7 +135,9 @@ class Kernel:
     def of(self, x: Tensor) -> ResidualSublayer | None:
         """Return the sublayer for an input; None if its weights have changed their shapes, or do not fit the input."""
         sublayer = self._now()
-        fit = all(weight is None or (weight.dtype == x.dtype and weight.is_cpu) for weight in sublayer.weights)
+        weights = [weight for weight in sublayer.weights if weight is not None]
+        plain = all(type(weight) in (Tensor, nn.Parameter) for weight in weights)  # others may compute on their own
+        fit = plain and all(weight.dtype == x.dtype and weight.is_cpu for weight in weights)
         return sublayer if fit and x.shape[2:] == self.shapes[0] and _shapes(sublayer) == self.shapes else None
 
     def _now(self) -> ResidualSublayer:
@@ -142,7 +145,7 @@ class Kernel:
 
     def weights(self) -> list[Any]:
         """Return the parameters of the norm and of both maps, in the order of ``SublayerWeights``."""
-        return [parameters[name] for parameters, name in self.places]
+        return [parameters.get(name) for parameters, name in self.places]  # a parametrization removes its own
 
 
 def _shapes(sublayer: ResidualSublayer) -> list[torch.Size | None]:
@@ -154,6 +157,8 @@ def is_replaceable(residual: object) -> bool:
     if type(residual) is not Residual or type(residual.layer) not in _KINDS or residual.norm_placement != "pre":
         return False
     layer: Any = residual.layer
+    if type(layer) is SoftmaxAttention and not (layer.positions is None and type(layer.selection) is SoftmaxSelection):
+        return False
     names = dict(_KINDS[type(layer)][:2])
     parts = {f"layer.{name}": kind for name, kind in names.items()}
     expected = {"": Residual, "norm": nn.LayerNorm, "layer": type(layer), **parts}
@@ -180,14 +185,14 @@ def can_run(x: object) -> bool:
     """Whether the kernels can run.
 
     They are for float32 and float64 tensors (B, T, d) on a CPU in eager mode: not under a compiler, autocast,
-    transforms of ``torch.func`` or forward-mode differentiation, nor with hooks that are registered for all modules.
+    transforms of ``torch.func``, forward-mode differentiation or modes that see each operation, nor with hooks that are
+    registered for all modules.
     """
     if torch.compiler.is_compiling() or type(x) is not Tensor or x.dim() != 3 or x.device.type != "cpu":
         return False
     if x.dtype not in DTYPES or x.shape[1] > MOST_TIME:
         return False
-    eager = not (torch.is_autocast_enabled("cpu") or transforms_active() or in_forward_mode())
-    return eager and not torch_module._has_any_global_hook()  # type: ignore[no-untyped-call]  # torch's
+    return is_eager() and not torch.is_autocast_enabled("cpu") and not torch_module._has_any_global_hook()  # type: ignore[no-untyped-call]  # torch's
 
 
 class FastLayers(Layers):

@@ -126,6 +126,18 @@ def test_empty_sizes(implementation, sizes):
     assert (readings == 0).all()
 
 
+@pytest.mark.parametrize("implementation", ["reference", "chunked"])
+def test_what_overflows_has_no_effect_before(implementation):
+    """Keys that are not divided by their norms: the state grows until it is no longer finite."""
+    generator = torch.Generator().manual_seed(0)
+    query, key, value = (torch.randn(1, 1, 64, *size, generator=generator) for size in ((8,), (1, 8), (1, 4)))
+    strength, decay = torch.full((1, 1, 64, 1), 1.5), torch.zeros(1, 1, 64)
+    readings = delta_product(query, 1.5 * key, value, strength, decay, implementation=implementation)
+    finite = int(readings.isfinite().all(-1).sum())
+    assert 20 < finite < 64
+    assert readings[:, :, :finite].isfinite().all()
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 @pytest.mark.parametrize("part", ["key", "value", "beta", "log_decay"])
 def test_what_is_not_finite_has_no_effect_before(part, value):

@@ -40,6 +40,7 @@ from structattn.models.block import Block, Residual
 from structattn.models.embedding import Embedding
 from structattn.models.layers import Layers, LayersState
 from structattn.operators.common.checks import wrong_batch, wrong_width
+from structattn.operators.common.differentiation import is_eager
 from structattn.support.shapes import Float, Int, Lengths
 
 Parts = Sequence[tuple[Any, Kind | None]]  # sublayers with their kinds in the kernel; None for modules
@@ -120,7 +121,7 @@ def _needed(cache: KeyValueCache, weights: FastWeights) -> KeyValueCache:
 
 def _module_step(part: Residual, x: Tensor, state: Any) -> tuple[Any, Any]:
     """Return the output of a sublayer and its new state, None if it has none."""
-    return (part(x), None) if state is None else part.step(x, state)
+    return part.step(x, state) if hasattr(part.layer, "step") else (part(x), None)
 
 
 def fast_state(model: EncoderDecoder, weights: FastWeights, state: LayersState, batch_size: int) -> FastState:
@@ -166,7 +167,9 @@ def can_run_now(model: EncoderDecoder) -> bool:
     """Return whether nothing has to see or change what the modules compute at the moment, and there is no dropout."""
     if torch.is_grad_enabled() or torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu"):
         return False
-    return not (model.training or any(module.training or is_patched(module) for module in stepped_modules(model)))
+    return is_eager() and not (
+        model.training or any(module.training or is_patched(module) for module in stepped_modules(model))
+    )
 
 
 def is_patched(module: Any) -> bool:

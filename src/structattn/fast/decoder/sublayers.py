@@ -18,6 +18,8 @@ from structattn.attention import (
     SoftmaxAttention,
 )
 from structattn.attention.cache import KeyValueCache
+from structattn.attention.hard import HardSelection
+from structattn.attention.heads import SoftmaxSelection
 from structattn.attention.positions.biases import AlibiPositions
 from structattn.attention.positions.rotary import RotaryPositions
 from structattn.attention.projections import InputProjection, OutputProjection, Projection
@@ -55,6 +57,8 @@ def kind_of(part: Residual) -> Kind | None:
     if isinstance(part.layer, GaussianAttention | CrossGaussianAttention) and part.layer.heads.learned is not None:
         return None
     if type(getattr(part.layer, "positions", None)) not in (type(None), RotaryPositions, AlibiPositions):
+        return None
+    if type(getattr(part.layer, "selection", None)) not in (type(None), SoftmaxSelection, HardSelection):
         return None
     kind = KINDS.get(type(part.layer))
     return kind if kind is not None and {*map(type, _linears(part.layer, kind))} <= LINEAR else None

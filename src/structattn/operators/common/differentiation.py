@@ -8,6 +8,7 @@ from torch import Tensor
 from torch._C._functorch import TransformType, get_interpreter_stack
 from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
+from torch.utils._device import DeviceContext
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -35,6 +36,18 @@ def in_forward_mode() -> bool:
     return transforms_active() and any(
         transform.key() == TransformType.Jvp for transform in get_interpreter_stack() or ()
     )
+
+
+def is_eager() -> bool:
+    """Whether operations are computed when they are called, and nothing but autograd sees them.
+
+    That is outside of transforms of ``torch.func``, forward mode, and modes such as that of ``make_fx``, which a kernel
+    that takes addresses of tensors would pass by. The mode of a default device does not count.
+    """
+    if transforms_active() or forward_ad._current_level >= 0 or torch._C._len_torch_dispatch_stack():
+        return False
+    modes = torch.overrides._get_current_function_mode_stack()  # type: ignore[no-untyped-call]  # torch's
+    return all(type(mode) is DeviceContext for mode in modes)
 
 
 def without_history(x: Tensor) -> Tensor:

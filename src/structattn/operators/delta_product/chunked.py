@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from structattn.operators.common.differentiation import transforms_active
+from structattn.operators.delta_product.reference import delta_product_reference
 from structattn.support.shapes import Bool, Float
 
 ROWS = 64
@@ -45,12 +46,17 @@ def delta_product_chunked(
 ) -> Float[Tensor, "batch heads time value"]:
     """Return the readings of all tokens: NaN from the first token on that would put NaN or infinity into the state.
 
-    Cost: O(T m (L (a + b) + a b)) for each head, in T m / L steps in sequence.
+    Cost: O(T m (L (a + b) + a b)) for each head, in T m / L steps in sequence; on a CPU in eager mode also that of the
+    definition, where a reading is not finite.
     """
     broken = _broken(key, value, beta, log_decay)
     readable = key.device.type == "cpu" and not torch.compiler.is_compiling() and not transforms_active()
     if readable and not bool(broken.any()):
-        return _readings(query, key, value, beta, log_decay)
+        readings = _readings(query, key, value, beta, log_decay)
+        if bool(readings.isfinite().all()):
+            return readings
+        # Zeros times what has overflowed later in a chunk are NaN.
+        return delta_product_reference(query, key, value, beta, log_decay)
     key, value = (part.masked_fill(broken[..., None, None], 0) for part in (key, value))
     beta, log_decay = beta.masked_fill(broken[..., None], 0), log_decay.masked_fill(broken, 0)
     return _readings(query, key, value, beta, log_decay).masked_fill(broken[..., None], torch.nan)
