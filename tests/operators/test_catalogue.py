@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from catalogue import CATALOGUE
-from transforms import TRANSFORMS, outcome
+from transforms import TRANSFORMS, Case, floats, outcome
 
 from structattn import operators
 from structattn.support.errors import ImplementationUnavailableError
@@ -52,6 +52,27 @@ def test_is_correct_or_refused(operator, sample, transform):
         assert found == "correct"
     elif sample == next(iter(operator.samples)):
         assert found == "refused"  # other samples may be too simple for anything to be refused
+
+
+class Own(torch.Tensor):
+    """A class of tensors of another library."""
+
+
+@pytest.mark.parametrize("operator", CATALOGUE, ids=lambda each: each.name)
+def test_tensors_of_another_class_are_taken(operator):
+    case = Case.of(operator, next(iter(operator.samples.values())))
+    plain, own = ([each.detach().clone() for each in case.tensors] for _ in range(2))
+    own = [each.as_subclass(Own) if each.is_floating_point() else each for each in own]
+    found = []
+    for tensors in (plain, own):
+        variables = [each.requires_grad_() for each in tensors if each.is_floating_point()]
+        outputs = [each for each in floats(case.fast)(*tensors) if each.requires_grad]
+        total = sum(output.sum() for output in outputs)
+        found.append([*outputs, *(torch.autograd.grad(total, variables, allow_unused=True) if outputs else ())])
+    for result, expected in zip(found[1], found[0], strict=True):
+        assert (result is None) == (expected is None)
+        if result is not None:
+            torch.testing.assert_close(result.as_subclass(torch.Tensor), expected, rtol=0, atol=0)
 
 
 def test_there_are_enough_cases():

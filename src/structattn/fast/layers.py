@@ -192,7 +192,9 @@ def can_run(x: object) -> bool:
         return False
     if x.dtype not in DTYPES or x.shape[1] > MOST_TIME:
         return False
-    return is_eager() and not torch.is_autocast_enabled("cpu") and not torch_module._has_any_global_hook()  # type: ignore[no-untyped-call]  # torch's
+    if torch_module._has_any_global_hook():  # type: ignore[no-untyped-call]  # torch's
+        return False
+    return is_eager() and not torch.is_autocast_enabled("cpu")
 
 
 class FastLayers(Layers):

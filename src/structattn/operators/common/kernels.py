@@ -76,8 +76,8 @@ def run_kernel(name: str, dtype: torch.dtype, tensors: Sequence[Tensor | None], 
 
 
 def contiguous(*tensors: Tensor | None) -> tuple[Tensor | None, ...]:
-    """Return tensors in the layout that kernels take, those in another one copied."""
-    return tuple(None if tensor is None else tensor.contiguous() for tensor in tensors)
+    """Return tensors in the layout and of the class that kernels take, those in another layout copied."""
+    return tuple(None if tensor is None else tensor.contiguous().as_subclass(Tensor) for tensor in tensors)
 
 
 def contiguous_rows(tensor: Tensor) -> Tensor:
