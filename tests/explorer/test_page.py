@@ -89,7 +89,7 @@ def test_empty_standard_input_is_refused(run_dir, tmp_path):
 
 
 def test_what_cannot_be_explored_is_refused(recorded, tmp_path):
-    file, other = tmp_path / "record.json", tmp_path / "other.html"
+    file, other = tmp_path / "record", tmp_path / "other.html"  # JSON of any name but one in .npz
     write_recording(file, recorded("language model"))
     other.write_text("mine")
     assert "--beam and settings are for run folders" in run(file, "--text", "a").output
@@ -105,7 +105,10 @@ def test_options_that_would_do_nothing_are_refused(run_dir, tmp_path):
     assert "beam continues texts; expected some" in run(folder, "--example", "0", "--beam", "2", "-o", page).output
     arrays = tmp_path / "record.npz"
     assert run(folder, "--text", "the dog", "--save", arrays).exit_code == 0
-    assert "record.npz: expected a recording in JSON, from `structattn explore --save" in run(arrays, "-o", page).output
+    assert (
+        "record.npz: has arrays; expected a recording in JSON, from `structattn explore --save"
+        in run(arrays, "-o", page).output
+    )
     assert not page.exists()
 
 

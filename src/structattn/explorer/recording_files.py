@@ -154,8 +154,8 @@ def read_recording_json(path: str | PathLike[str]) -> Json:
 
 
 def _content(path: Path) -> Json:
-    if path.suffix != ".json":
-        raise DataError(path, "expected a recording in JSON, from `structattn explore --save FILE.json`")
+    if path.suffix == ".npz":
+        raise DataError(path, "has arrays; expected a recording in JSON, from `structattn explore --save FILE.json`")
     content = load_json(path)
     if isinstance(content, dict) and (version := content.get("format_version")) != FORMAT_VERSION:
         raise DataError(
