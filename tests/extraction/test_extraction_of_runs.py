@@ -248,6 +248,8 @@ def test_files_that_no_extraction_has_written_are_kept(run_dirs, tmp_path):
         require_folder(own / "new")
     assert [path.name for path in tmp_path.iterdir()] == ["grammar.cfg"]
     assert own.read_text() == "S -> a S | a\n"
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / ".automaton.json.0123abcd").touch()  # of one that was killed
     assert [extract_to(tmp_path / "new").exit_code for _ in range(2)] == [0, 0]
 
 

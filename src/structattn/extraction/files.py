@@ -43,7 +43,7 @@ def require_folder(folder: Path) -> None:
     if (folder / _NAMES[0]).exists():
         read_json(folder / _NAMES[0], KIND)
         return
-    if folder.exists() and (others := others_in(folder, (), ())):
+    if folder.exists() and (others := others_in(folder, (), _NAMES)):
         raise StructattnError(f"{folder}: expected a new folder, or that of an earlier extraction; found {others[0]!r}")
 
 

@@ -50,7 +50,7 @@ def kind_of(part: Residual) -> Kind | None:
     """Return the kind of a sublayer; None where the kernel does not have it.
 
     The kernel has layer norms with bias, rotary positions and ALiBi, but no learned beside hard-coded heads, and no
-    subclasses of linear layers.
+    subclasses of linear layers or selections.
     """
     if type(part) is not Residual or type(part.norm) is not nn.LayerNorm or part.norm.bias is None:
         return None
