@@ -390,6 +390,31 @@ def test_wrong_settings_behind_published_numbers_are_reported_and_nothing_is_sta
     assert not (tmp_path / "sweep").exists()
 
 
+@pytest.mark.parametrize(
+    ("task", "data", "message"),
+    [
+        ("formal_language", {"language": "dyk"}, "formal language 'dyk' is unknown; expected a file"),
+        ("recognition", {"kind": "recognition", "language": "pariti"}, "language 'pariti' is unknown; expected a file"),
+        (
+            "masked_transduction",
+            {"kind": "transduction", "transduction": "x"},
+            "transduction 'x' is unknown; expected one of",
+        ),
+    ],
+)
+def test_unknown_languages_are_reported_and_nothing_is_started(tree, run_here, tmp_path, task, data, message):
+    tree["base"] |= {"task": task, "prepare": data}
+    tree["grid"] = {"size": {"small": {"model.d_model": 8}}}
+    with pytest.raises(SettingsError, match=f"trial small #0: prepare: {message}"):
+        run_here(tree, tmp_path / "sweep")
+    assert not (tmp_path / "sweep").exists()
+    (tmp_path / "sweep.yaml").write_text(yaml.safe_dump(tree))
+    shown = CliRunner().invoke(app, ["sweep", str(tmp_path / "sweep.yaml"), "-o", str(tmp_path / "s"), "--dry-run"])
+    assert shown.exit_code != 0
+    assert shown.exit_code == 1
+    assert f"trial small #0: prepare: {message}" in shown.output
+
+
 def test_missing_data_are_reported_once_and_nothing_is_started(tree, run_here, tmp_path):
     del tree["base"]["prepare"]
     tree["grid"] = {"data": {"one": {"data": str(tmp_path / "one")}, "two": {"data": str(tmp_path / "two")}}}

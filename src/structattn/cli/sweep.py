@@ -67,6 +67,7 @@ def sweep(
     from structattn.support.errors import UsageError
     from structattn.support.processes import available_cores
     from structattn.sweeps.added import add_run
+    from structattn.sweeps.data_preparation import require_names
     from structattn.sweeps.engines import ProcessPoolEngine, RayEngine, SlurmEngine
     from structattn.sweeps.scheduler import Engine
     from structattn.sweeps.sweep import run_sweep
@@ -84,6 +85,7 @@ def sweep(
     if dry_run:
         trials = make_trials(sweep_settings, output.absolute())
         require_published(sweep_settings)
+        require_names(trials)
         print_line(f"{settings}: {len(trials)} trials, all settings are valid; data are not looked at")
         return
 

@@ -18,17 +18,20 @@ from structattn.settings.prepare import (
     Treebank,
 )
 from structattn.support.digest_cache import cached_sha256
-from structattn.support.errors import DataError
+from structattn.support.errors import DataError, SettingsError, UsageError
 from structattn.support.files import sha256_of_file
 from structattn.support.json_files import Shape, check_shape, read_json, write_json
 from structattn.support.processes import available_cores
 from structattn.sweeps.trials import Trial
 from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
+from structattn.tasks.formal_languages.registry import formal_language
 from structattn.tasks.language_modeling.prepare import prepare_language_modeling
 from structattn.tasks.language_modeling.settings import TextSettings
 from structattn.tasks.parsing.prepare import prepare_trees
 from structattn.tasks.recognition.prepare import RecognitionSizes, prepare_recognition
+from structattn.tasks.recognition.registry import recognition_language
 from structattn.tasks.transductions.prepare import TransductionSizes, prepare_transduction
+from structattn.tasks.transductions.registry import transduction
 from structattn.tasks.transformations.prepare import TransformationSizes, prepare_transformation
 from structattn.tasks.translation.filters import Filters
 from structattn.tasks.translation.prepare import prepare_parallel
@@ -129,6 +132,26 @@ def recorded_sources(trial: Trial) -> dict[str, str]:
         return {}
     files: dict[str, str] = check_shape(_SourcesShape, read_json(_path(trial), _KIND), _path(trial))["files"]
     return files
+
+
+def require_names(trials: Iterable[Trial]) -> None:
+    """Check that the languages and transductions of trials exist, before each trial fails on its own.
+
+    Raises:
+        SettingsError: one does not; the message names the first trial that needs it.
+    """
+    first = {trial.settings.data: trial for trial in reversed(list(trials))}
+    for trial in reversed(first.values()):
+        try:
+            match trial.prepare:
+                case FormalLanguageData(language=name, files=()):
+                    formal_language(name)
+                case RecognitionData(language=name, protocol=protocol, files=()):
+                    recognition_language(name, protocol)
+                case TransductionPairs(transduction=name):
+                    transduction(name)
+        except UsageError as error:
+            raise SettingsError(f"trial {trial.title}: prepare: {error}") from None
 
 
 def require_data(trials: Iterable[Trial]) -> None:

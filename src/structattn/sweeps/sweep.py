@@ -15,7 +15,7 @@ from structattn.support.files import (
 )
 from structattn.support.json_files import read_json, write_json
 from structattn.support.locks import exclusive_lock, remove_abandoned_folders
-from structattn.sweeps.data_preparation import require_data, require_same_prepared_sources
+from structattn.sweeps.data_preparation import require_data, require_names, require_same_prepared_sources
 from structattn.sweeps.outcome import TrialResult
 from structattn.sweeps.plan import Bracket, Plan, going_on, is_unfinished
 from structattn.sweeps.scheduler import Engine, NextJobs, SweepStatus, no_more_jobs, run_jobs
@@ -52,7 +52,8 @@ def run_sweep(
         trial_results: a file of trials. Those with a line there are not trained, and each that completes adds its own.
 
     Raises:
-        SettingsError: the settings of a trial, or those behind a published number, are invalid; nothing was started.
+        SettingsError: the settings of a trial, or those behind a published number, are invalid, or no language or
+            transduction has its name; nothing was started.
         DataError: prepared data that the sweep does not prepare are missing; nothing was started.
         Interrupted: SIGTERM or SIGINT was received; the same call resumes the sweep.
         StructattnError: another process runs this sweep, or trials failed after all others have ended; each has a
@@ -62,6 +63,7 @@ def run_sweep(
     folder.require_sweep_or_nothing()
     trials, plan = make_trials(sweep, folder.path), Plan(sweep, folder)
     require_published(sweep)
+    require_names(trials)
     create_folder_unflushed(folder.runs)  # each run flushes the names of its parents
     with exclusive_lock(folder.lock, "sweep"), stop_on_signals(after_sigint=_AFTER_SIGINT) as stop:
 
