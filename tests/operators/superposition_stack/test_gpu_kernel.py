@@ -178,6 +178,7 @@ def test_second_gradient_is_refused(gpu):
         slope.sum().backward()
 
 
+@pytest.mark.slow
 def test_opcheck_and_compilation(gpu):
     given = leaves(2, 3, 2, True, torch.float32, gpu)
     lengths = torch.tensor([3, 2], device=gpu)
