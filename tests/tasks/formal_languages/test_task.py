@@ -1,3 +1,4 @@
+import json
 import math
 
 import numpy as np
@@ -8,6 +9,7 @@ from structattn.settings.training import CurriculumStage, SequenceBatches, Strea
 from structattn.support.errors import DataError, SettingsError
 from structattn.tasks.language_modeling.batches import split_examples
 from structattn.tasks.registry import TASKS
+from structattn.text.folders.prepared import open_prepared
 
 VALID = [[3, 5, 3], [4, 4, 5, 4, 4], [5], [3, 5, 3]]
 SYMBOLS_IN_VALID = 4 + 6 + 2 + 4
@@ -98,6 +100,16 @@ def test_strings_are_not_joined_to_a_stream(prepared):
 def test_data_without_exact_probabilities_are_refused(prepared):
     with pytest.raises(DataError, match="split 'valid' lacks its exact probabilities"):
         build(prepared(exact=False))
+
+
+@pytest.mark.parametrize("numbers", [5, {"valid": 0}, {"valid": "3"}, {}])
+def test_data_without_the_number_of_lengths_are_refused(prepared, numbers):
+    path = prepared().path
+    header = json.loads((path / "header.json").read_text())
+    header["extra"]["number_of_lengths"] = numbers
+    (path / "header.json").write_text(json.dumps(header))
+    with pytest.raises(DataError, match=r"split 'valid' lacks .* or its number of lengths"):
+        build(open_prepared(path))
 
 
 def test_an_empty_split_is_refused_by_name(prepared):

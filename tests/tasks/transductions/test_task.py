@@ -293,6 +293,15 @@ def test_other_data_and_batches_are_refused(folder, tmp_path):
         TransductionSizes(test_per_length=0)
 
 
+@pytest.mark.parametrize("damage", [{"transduction": None}, {"transduction": ["x"]}, {"train_lengths": 5}])
+def test_a_header_without_its_transduction_is_refused(folder, damage):
+    path = folder / "header.json"
+    header = json.loads(path.read_text())
+    path.write_text(json.dumps({**header, "extra": header["extra"] | damage}))
+    with pytest.raises(DataError, match=r"header\.json: expected its transduction, a name, and train_lengths"):
+        task_of(folder)
+
+
 @pytest.mark.parametrize("form", ["masked", "masked without <bos>", "autoregressive"])
 def test_the_longest_inputs_may_fill_the_learned_positions(folder, form):
     def settings(max_positions):

@@ -222,8 +222,7 @@ def split_lower_bound(prepared: PreparedFolder, split: str) -> float | None:
 
 def _number_of_lengths(prepared: PreparedFolder, split: str) -> int | None:
     """Return the number of lengths that the strings of a split were drawn from; None if it is unknown."""
-    number = prepared.header.extra.get("number_of_lengths", {}).get(split)
-    return number if isinstance(number, int) else None
+    return prepared.header.count("number_of_lengths", split) or None
 
 
 def make_split_scores(

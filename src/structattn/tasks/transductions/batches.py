@@ -21,6 +21,7 @@ from structattn.tasks.transductions.prepare import EMPTY, KIND, SEPARATOR, input
 from structattn.tasks.transductions.registry import transduction
 from structattn.tasks.transductions.transduction import Transduction
 from structattn.text.batching.sequences import Batch
+from structattn.text.folders.header import HEADER_NAME
 from structattn.text.folders.prepared import PreparedFolder
 from structattn.text.tokenization.vocabulary import Vocabulary
 
@@ -103,15 +104,20 @@ def transduction_data(prepared: PreparedFolder, seed: int) -> TransductionData:
     """Return the transduction of a prepared folder.
 
     Raises:
-        DataError: the folder is of another kind, or its vocabulary is not that of the transduction.
+        DataError: the folder is of another kind, its header names no transduction and lengths, or its vocabulary is not
+            that of the transduction.
+        UsageError: no transduction has the name that the header states.
     """
     if prepared.kind != KIND:
         raise DataError(prepared.path, f"holds data of kind {prepared.kind!r}; transduction needs {KIND!r}")
-    extra = prepared.header.extra
-    task = transduction(extra["transduction"])
+    match prepared.header.extra:
+        case {"transduction": str(name), "train_lengths": [int(low), int(high)]}:
+            task = transduction(name)
+        case _:
+            reason = "expected its transduction, a name, and train_lengths, a minimum and a maximum"
+            raise DataError(prepared.path / HEADER_NAME, reason)
     if prepared.vocabulary != Vocabulary.from_symbols(symbols_of(task)):
         raise DataError(prepared.path, f"its vocabulary is not that of the transduction {task.name!r} in this version")
-    low, high = extra["train_lengths"]
     return TransductionData(task, prepared.vocabulary, (low, high), seed)
 
 

@@ -80,6 +80,13 @@ class Header(_HeaderModel):
         """The digests of tokenizer and vocabulary, and of those of the source of parallel text."""
         return {name: value for name, value in self.tokenizer.items() if name.endswith("digest")}
 
+    def count(self, *keys: str) -> int | None:
+        """Return the whole number at a path of keys in ``extra``; None if there is none."""
+        value: Any = self.extra
+        for key in keys:
+            value = value.get(key) if isinstance(value, dict) else None
+        return value if type(value) is int and value >= 0 else None
+
     def to_json(self) -> bytes:
         """Return the bytes of the file; equal headers give equal bytes."""
         return (json.dumps(self.model_dump(mode="json"), indent=2, ensure_ascii=False) + "\n").encode()

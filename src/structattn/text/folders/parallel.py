@@ -201,10 +201,8 @@ def _load_words(folder: Path, header: Header, name: str) -> tuple[str, ...]:
 
 def _unknown_count(folder: Path, header: Header, split: str, side: SideName) -> int:
     """Return the number of ``<unk>`` that the header states."""
-    count: Any = header.extra.get("unknown_tokens")
-    for key in (split, side):
-        count = count.get(key) if isinstance(count, dict) else None
-    if not isinstance(count, int) or count < 0:
+    count = header.count("unknown_tokens", split, side)
+    if count is None:
         raise DataError(
             folder / HEADER_NAME, f"does not state how many {side} tokens of {split!r} are {UNKNOWN_SYMBOL}"
         )

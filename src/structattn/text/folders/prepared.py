@@ -196,9 +196,8 @@ class PreparedFolder:
 
 
 def _source_tokens(prepared: PreparedFolder, name: str) -> int:
-    counts = prepared.header.extra.get("source_tokens")
-    count = counts.get(name) if isinstance(counts, dict) else None
-    if not isinstance(count, int) or count < 0:
+    count = prepared.header.count("source_tokens", name)
+    if count is None:
         raise DataError(prepared.path / HEADER_NAME, f"does not state the number of source tokens of {name!r}")
     return count
 

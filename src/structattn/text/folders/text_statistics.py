@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from structattn.support.errors import DataError
 from structattn.support.reading import MAX_COUNT
-from structattn.text.folders.header import HEADER_NAME, Counts
+from structattn.text.folders.header import HEADER_NAME
 from structattn.text.folders.prepared import PreparedFolder
 
 STATISTICS: Final = "text"
@@ -85,9 +85,5 @@ def text_statistics(prepared: PreparedFolder, split: str) -> TextStatistics | No
 
 def unknown_share(prepared: PreparedFolder, split: str) -> float | None:
     """Return the share of ``<unk>`` among the tokens of a split of text; None if the header does not state it."""
-    unknown: Any = prepared.header.extra.get("unknown_tokens")
-    count = unknown.get(split) if isinstance(unknown, dict) else None
-    counts: Counts | None = prepared.header.splits.get(split)
-    if type(count) is not int or counts is None:
-        return None
-    return count / max(1, counts.tokens)
+    count, counts = prepared.header.count("unknown_tokens", split), prepared.header.splits.get(split)
+    return None if count is None or counts is None else count / max(1, counts.tokens)
