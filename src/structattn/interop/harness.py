@@ -8,6 +8,7 @@ is the command ``lm_eval`` with this model; in Python, ``import structattn.inter
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
@@ -136,7 +137,7 @@ class HarnessModel(LM):
             first, *others = ids_of_lines(tokenizer, settings, text, _REQUESTS, number)
             ids.append([*first, *(token for line in others for token in (EOS, *line))])
         if warns:
-            warn_of_unknown_tokens(tokenizer, texts, ids, _REQUESTS, 1)
+            warn_of_unknown_tokens(tokenizer, texts, ids, _REQUESTS, count(1))
         return ids
 
     @property

@@ -3,7 +3,7 @@
 import logging
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final, Protocol
@@ -114,9 +114,12 @@ class Reader(Protocol):
 
 
 def warn_of_unknown_tokens(
-    reader: Reader, texts: Sequence[str], ids: Sequence[Sequence[int]], path: Path, first: int
+    reader: Reader, texts: Sequence[str], ids: Sequence[Sequence[int]], path: Path, numbers: Iterable[int]
 ) -> None:
-    """Log how many tokens of some texts are ``<unk>`` or a class, and not written so, if there are any."""
+    """Log how many tokens of some texts are ``<unk>`` or a class, and not written so, if there are any.
+
+    ``numbers``: the line of each text in ``path``.
+    """
     unknown_ids = set(reader.unknown_ids)
     names = set(reader.vocabulary.symbols_of(unknown_ids)) if reader.reads_words else set[str]()
 
@@ -126,7 +129,7 @@ def warn_of_unknown_tokens(
 
     counts = [num_unknown(*each) for each in zip(texts, ids, strict=True)] if unknown_ids else []
     if unknown := sum(counts):
-        line = next(number for number, count in enumerate(counts, start=first) if count)
+        line = next(number for number, count in zip(numbers, counts, strict=False) if count)
         total = sum(map(len, ids))
         read_as = UNKNOWN_SYMBOL if unknown_ids == {UNK} else f"{UNKNOWN_SYMBOL} or classes of unknown words"
         message = "%s: %d of %d tokens are not in the vocabulary and are read as %s, the first in line %d"

@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from structattn.cli.app import app
+from structattn.loading.runs import load
 from structattn.metrics.bracketing import Bracket, bracketing_scores
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import DataError, UsageError
@@ -116,6 +117,18 @@ def test_a_file_without_brackets_to_score_is_refused_before_parsing(tmp_path):
     path.write_text("(ROOT (NN dog) (. .))\n(S (. .))\n")
     with pytest.raises(DataError, match=r"flat\.trees: has no brackets to score: only roots and punctuation"):
         parsing_scores(Mock(side_effect=AssertionError), path)
+
+
+def test_messages_name_the_line_in_which_a_tree_begins(parser_run, tmp_path, caplog):
+    path, loaded = tmp_path / "two.trees", load(parser_run / "run")
+    path.write_text("(ROOT (S (NP (DT the)\n(NN cat))\n(VP (VBD sat))))\n\n(ROOT (S (NN ewe) (VBD ran)))\n")
+    parsing_scores(make_parser(loaded), path)
+    assert (
+        "two.trees: 1 of 5 tokens are not in the vocabulary and are read as <unk>, the first in line 5" in caplog.text
+    )
+    path.write_text(path.read_text().replace("ewe", "<bos>"))
+    with pytest.raises(DataError, match=r"two\.trees:5: .* the word <bos> is the name of a control symbol"):
+        parsing_scores(make_parser(loaded), path)
 
 
 def test_sentences_from_standard_input_become_trees(parser_run):

@@ -1,5 +1,6 @@
 """Classes of unknown words, and vocabularies with them."""
 
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,6 @@ def test_words_that_become_classes_are_warned_of(tmp_path, caplog, lowercase):
     tokenizer = prepare(tmp_path, "the the x-y\n", "the\n", lowercase=lowercase).tokenizer
     texts = ["the the", "the a-b", "the UNK-LC-DASH"]
     caplog.clear()
-    warn_of_unknown_tokens(tokenizer, texts, [tokenizer.encode(text) for text in texts], Path("x"), 1)
+    warn_of_unknown_tokens(tokenizer, texts, [tokenizer.encode(text) for text in texts], Path("x"), count(1))
     read_as = "are not in the vocabulary and are read as <unk> or classes of unknown words"
     assert caplog.messages == [f"x: {1 + lowercase} of 6 tokens {read_as}, the first in line 2"]

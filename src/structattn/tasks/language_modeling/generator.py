@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import takewhile
+from itertools import count, takewhile
 from pathlib import Path
 
 import torch
@@ -167,7 +167,7 @@ class TextGenerator:
         """
         encoded = [self.encoder.encode(prompt, path, number) for number, prompt in enumerate(prompts, start=first)]
         tokenizer = self.run.prepared.tokenizer
-        warn_of_unknown_tokens(tokenizer, prompts, [each[1:] for each in encoded], path, first)
+        warn_of_unknown_tokens(tokenizer, prompts, [each[1:] for each in encoded], path, count(first))
         if self.settings.beam is None:
             rows = [(index, number) for index in range(len(encoded)) for number in range(self.settings.n)]
             decode = partial(self._sample, encoded, first)

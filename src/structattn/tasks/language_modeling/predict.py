@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -48,7 +49,7 @@ class CausalTextScorer:
         """
         tokenizer = self.encoder.run.prepared.tokenizer
         encoded = [self.encoder.encode(text, path, number) for number, text in enumerate(texts, start=first)]
-        warn_of_unknown_tokens(tokenizer, texts, [each[1:] for each in encoded], path, first)
+        warn_of_unknown_tokens(tokenizer, texts, [each[1:] for each in encoded], path, count(first))
 
         def score(batch: list[EncodedText]) -> list[Score]:
             rows = [np.array(each[1:], dtype=np.int64) for each in batch]

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -33,7 +34,9 @@ class MaskedTextScorer:
         """Return the score of each text; see ``CausalTextScorer``. Cost: a pass over a text for each of its tokens."""
         scores = []
         encoded = [self._encode(text, path, number) for number, text in enumerate(texts, start=first)]
-        warn_of_unknown_tokens(self.run.prepared.tokenizer, texts, [each.tolist() for each in encoded], path, first)
+        warn_of_unknown_tokens(
+            self.run.prepared.tokenizer, texts, [each.tolist() for each in encoded], path, count(first)
+        )
         for tokens in encoded:
             scores.append(self._score(tokens))
             advance(1)

@@ -49,9 +49,11 @@ def parsing_scores(parser: Parser, path: Path) -> ParsingScores:
     """Parse the sentences of a file of trees, and compare the trees.
 
     Raises:
-        DataError: the file is malformed or has nothing to score, or a sentence cannot be encoded.
+        DataError: the file is malformed or has nothing to score, or a sentence cannot be encoded; the message names the
+            line in which its tree begins.
     """
-    gold = [each.tree for each in read_trees(path, Notices())]
+    numbered = list(read_trees(path, Notices()))
+    gold, numbers = [each.tree for each in numbered], [each.line for each in numbered]
     leaves = [list(leaves_of(tree)) for tree in gold]
     tags = [[leaf.tag for leaf in each] for each in leaves]
     truth = [brackets_of(tree, of_words) for tree, of_words in zip(gold, tags, strict=True)]
@@ -59,7 +61,7 @@ def parsing_scores(parser: Parser, path: Path) -> ParsingScores:
     if not labels:
         raise DataError(path, "has no brackets to score: only roots and punctuation")
     with progress("Parsing", len(gold), "sentences") as advance:
-        parsed = parser([[leaf.word for leaf in each] for each in leaves], advance, path=path)
+        parsed = parser([[leaf.word for leaf in each] for each in leaves], advance, numbers, path)
     trees = [each for each in parsed if each is not None]  # no sentence of a file of trees is empty
     guess = [brackets_of(each.tree, of_words) for each, of_words in zip(trees, tags, strict=True)]
     label = labels.most_common(1)[0][0]

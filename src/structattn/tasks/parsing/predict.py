@@ -187,15 +187,18 @@ class Parser:
         self,
         sentences: Sequence[Sequence[str]],
         advance: Advance = show_nothing,
-        first: int = 1,
+        numbers: Sequence[int] | None = None,
         path: Path = SOURCE_LINES,
     ) -> list[Parse | None]:
         """Return the best tree of each sentence; None for a sentence without words.
 
+        Messages have the path and the number of a sentence; by default, numbers are counted from 1.
+
         Raises:
             DataError: a sentence cannot be encoded or is too long for the model, or its shortest tree is.
         """
-        translations = self.translator([" ".join(words) for words in sentences], 1, advance, first, paths=(path, path))
+        lines = [" ".join(words) for words in sentences]
+        translations = self.translator(lines, 1, advance, paths=(path, path), numbers=numbers)
         return [
             self._parse(words, best) if words else None for words, best in zip(sentences, translations, strict=True)
         ]
@@ -235,7 +238,8 @@ def make_predictor(run: LoadedRun, batch_size: int = 64) -> Predictor:
     def predict(
         inputs: Sequence[str], first: int = 1, path: Path = TEXTS, advance: Advance = show_nothing
     ) -> list[Prediction]:
-        parses = parser([treebank_words(line) for line in inputs], advance, first, path)
+        numbers = range(first, first + len(inputs))
+        parses = parser([treebank_words(line) for line in inputs], advance, numbers, path)
         return [
             Prediction("")
             if parse is None

@@ -1,6 +1,6 @@
 """Encoding of source and target lines for translation models."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -68,7 +68,7 @@ class PairEncoder:
         return EncodedPair(tuple(ids[0]), tuple(ids[1]), words)
 
     def warn_of_unknown(
-        self, side: SideName, lines: Sequence[str], ids: Sequence[Sequence[int]], path: Path, first: int
+        self, side: SideName, lines: Sequence[str], ids: Sequence[Sequence[int]], path: Path, numbers: Iterable[int]
     ) -> None:
         """Log how many tokens of a side are read as <unk>, unless the models spell these words."""
         spells = [
@@ -76,7 +76,7 @@ class PairEncoder:
             for model in self.models
         ]
         if not all(spells):
-            warn_of_unknown_tokens(getattr(self.sides, side), lines, ids, path, first)
+            warn_of_unknown_tokens(getattr(self.sides, side), lines, ids, path, numbers)
 
     def batch(self, pairs: Sequence[EncodedPair]) -> PairBatch:
         """Return pairs as a batch, with the spellings of out-of-vocabulary words where both sides have them."""

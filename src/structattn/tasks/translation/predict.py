@@ -153,6 +153,7 @@ class Translator:
         first: int = 1,
         prefixes: Sequence[str] | None = None,
         paths: tuple[Path, Path] = (SOURCE_LINES, PREFIXES),
+        numbers: Sequence[int] | None = None,
     ) -> list[list[Translation]]:
         """Return at most ``n_best`` translations of each line, the best first; samples in the order of sampling.
 
@@ -169,6 +170,7 @@ class Translator:
                 counts, except for empty lines. Its last word may be continued where tokens do not mark the ends of
                 words. A prefix that is as long as the maximum length of a translation raises it by one, for <eos>.
             paths: of the files of lines and prefixes, for messages.
+            numbers: of the lines, for messages; None: from ``first`` on.
 
         Raises:
             DataError: a line or prefix cannot be encoded, or is too long for the model; there is not one prefix for
@@ -178,13 +180,10 @@ class Translator:
         if len(beginnings) != len(lines):
             number = first + min(len(beginnings), len(lines))
             raise DataError(paths[1], "missing line; expected one for each line to translate", number)
-        encoded = [
-            self._encode(line, prefix, number, paths)
-            for number, (line, prefix) in enumerate(zip(lines, beginnings, strict=True), start=first)
-        ]
-
+        numbers = range(first, first + len(lines)) if numbers is None else numbers
+        encoded = [self._encode(*each, paths) for each in zip(lines, beginnings, numbers, strict=True)]
         if self.warns:
-            self._encoder.warn_of_unknown("source", lines, [line.ids for line in encoded], paths[0], first)
+            self._encoder.warn_of_unknown("source", lines, [line.ids for line in encoded], paths[0], numbers)
 
         def translate(batch: list[_Line]) -> list[list[Translation]]:
             translations = self._translate(batch, n_best)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -82,8 +83,8 @@ class PairScorer:
                 )
         encoded = [self.encode(*pair, paths, number) for number, pair in enumerate(pairs, first)]
         sources, targets = ([pair[side] for pair in pairs] for side in (0, 1))
-        self._encoder.warn_of_unknown("source", sources, [each.source for each in encoded], paths[0], first)
-        self._encoder.warn_of_unknown("target", targets, [each.target for each in encoded], paths[1], first)
+        self._encoder.warn_of_unknown("source", sources, [each.source for each in encoded], paths[0], count(first))
+        self._encoder.warn_of_unknown("target", targets, [each.target for each in encoded], paths[1], count(first))
         return self(encoded, advance)
 
     def __call__(self, pairs: Sequence[EncodedPair], advance: Advance = show_nothing) -> list[Score]:
