@@ -107,6 +107,8 @@ def test_text_is_counted_as_that_without_trees(tmp_path, tokenizer):
 
 
 def test_errors(prepare, tmp_path):
+    with pytest.raises(UsageError, match="there is no split 'train', only valid"):
+        prepare_trees(tmp_path / "other", {"valid": tmp_path / "valid"}, tokenizer=WORDS, layout="sentences")
     with pytest.raises(UsageError, match="level 'character': trees are over words"):
         prepare(TokenizerSettings("character", joint=False))
     assert not (tmp_path / "data").exists()

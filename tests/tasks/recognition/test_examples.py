@@ -256,13 +256,15 @@ def test_errors(tmp_path):
         RecognitionSizes(max_length_long=30)
     with pytest.raises(UsageError, match=r"\[40, 80, 60\].* \(--max-length, --max-length-long, --max-length-test\)"):
         RecognitionSizes(max_length_test=60)
+    with pytest.raises(UsageError, match="max_length_test is 0; expected at least 1"):
+        RecognitionSizes(max_length_test=0)
     (tmp_path / "one.regex").write_text("a\n")
     with pytest.raises(UsageError, match=r"one\.regex: split 'train' has no members or no negatives"):
         prepare_recognition(
             tmp_path / "data", str(tmp_path / "one.regex"), "hard", sizes=RecognitionSizes(8, 8, 4, 4, 4, 4)
         )
     assert not (tmp_path / "data").exists()
-    prepare_recognition(tmp_path / "data", "parity", sizes=SMALL)
+    prepare_recognition(str(tmp_path / "data"), "parity", sizes=SMALL)
     header = json.loads((tmp_path / "data" / "header.json").read_text())
     header["extra"]["protocol"] = "soft"
     (tmp_path / "data" / "header.json").write_text(json.dumps(header))

@@ -28,7 +28,7 @@ from structattn.support.errors import DataError, UsageError
 from structattn.tasks.language_modeling.prepare import report_unknown, text_entries, train_tokenizer
 from structattn.tasks.language_modeling.settings import TextSettings
 from structattn.tasks.parsing.trees import MAX_DEPTH, Leaf, Tags, Tree, binary_splits, leaves_of, linearize, simplify
-from structattn.tasks.translation.prepare import prepare_parallel
+from structattn.tasks.translation.prepare import prepare_parallel, require_splits
 from structattn.tasks.translation.reading import RawPair, Text
 from structattn.tasks.translation.tokenizer_training import TokenizerSettings
 from structattn.text.folders.text_statistics import TextStatistics
@@ -157,6 +157,7 @@ def prepare_trees(
         UsageError: an option is invalid, or an optional library is not installed.
     """
     if layout == "sentences":
+        require_splits([*splits])
         return _prepare_sentences(Path(folder), {name: Path(path) for name, path in splits.items()}, tokenizer)
     return prepare_parallel(
         folder,

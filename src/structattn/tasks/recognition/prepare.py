@@ -1,7 +1,7 @@
 """Preparation of recognition: strings with labels in splits, as FLaRe draws them or with well-shaped negatives."""
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +12,7 @@ from structattn.support.seeds import numpy_generator
 from structattn.support.special_tokens import FIRST_SYMBOL
 from structattn.tasks.formal_languages.language_files.language_file import DEFINITION, parse_language_file
 from structattn.tasks.formal_languages.prepare import identity_of_draws
+from structattn.tasks.loaded import require_counts
 from structattn.tasks.recognition.adapted import AdaptedLanguage
 from structattn.tasks.recognition.counts import Counts
 from structattn.tasks.recognition.examples import Example, flare_examples
@@ -57,9 +58,7 @@ class RecognitionSizes:
     max_length_test: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("train", "valid", "test", "max_length"):
-            if (value := getattr(self, name)) is not None and value < 1:
-                raise UsageError(f"{name} is {value}; expected at least 1")
+        require_counts(**{name: value for name, value in asdict(self).items() if value is not None})
         lengths = [self.max_length, self.max_length_long, self.max_length_test or self.max_length_long]
         if lengths != sorted(lengths):
             raise UsageError(
@@ -102,6 +101,7 @@ def prepare_recognition(
         DataError: the file defines no language; or the folder is not empty, or cannot be written; then nothing is left
             on disk.
     """
+    folder = Path(folder)
     require_empty_folder(folder)
     language, file = find_recognition_language(name, protocol)
     sources = [] if file is None else [source_entry(Path(name), DEFINITION, folder)]

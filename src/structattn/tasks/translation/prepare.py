@@ -14,6 +14,7 @@ from structattn.support.errors import UsageError
 from structattn.support.files import open_unflushed
 from structattn.support.processes import WorkerPool, worker_pool
 from structattn.support.progress import progress
+from structattn.tasks.loaded import require_counts
 from structattn.tasks.translation.filters import Filters, SelectionRules
 from structattn.tasks.translation.reading import PairFiles, PairReader, open_pair_files
 from structattn.tasks.translation.splits import EncodedPairs, Split
@@ -159,7 +160,8 @@ def prepare_parallel(
         UsageError: an option is invalid, or an optional library is not installed.
     """
     folder, notices = Path(folder), Notices()
-    _check([*splits, *hold_out], max_line_tokens)
+    require_counts(max_line_tokens=max_line_tokens)
+    require_splits([*splits, *hold_out])
     portions = split_portions(hold_out, filters.sample_seed, TRAIN)
     require_empty_folder(folder)
     rules = SelectionRules(filters, normalization, False, max_line_tokens, tokenizer.level == "word")
@@ -199,9 +201,12 @@ def prepare_parallel(
     return notices.messages
 
 
-def _check(splits: Sequence[str], max_line_tokens: int) -> None:
-    if max_line_tokens < 1:
-        raise UsageError(f"max_line_tokens is {max_line_tokens}; expected at least 1")
+def require_splits(splits: Sequence[str]) -> None:
+    """Check the names of splits, with ``train`` among them.
+
+    Raises:
+        UsageError: ``train`` is missing, a name is given twice, or one cannot be that of a folder.
+    """
     if TRAIN not in splits:
         raise UsageError(f"there is no split {TRAIN!r}, only {', '.join(splits) or 'none'}")
     for name in splits:
