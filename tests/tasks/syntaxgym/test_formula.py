@@ -30,6 +30,7 @@ SURPRISALS = {("a", 1): 3.0, ("a", 2): 5.0, ("b", 1): 4.0, ("b", 2): 1.0}
         ("((((1;%a%)) < ((1;%b%))))", True),
         ("[(1;%a%) < (1;%b%)] & [(2;%a%) < (2;%b%)]", False),
         ("[[(2;%a%) - (1;%a%)] - ((2;%b%) - (1;%b%))] > 4", True),
+        ("+".join(["1"] * 4000) + "= 4000", True),  # as long as one may be, without deep recursion
     ],
 )
 def test_formulas(text, holds):

@@ -16,6 +16,7 @@ import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import reduce
 from typing import Final, NamedTuple
 
 Surprisals = Mapping[tuple[str, int], float]
@@ -112,12 +113,19 @@ class _Parser:
         """Parse operands that are joined by the operators of a level, from left to right."""
         if level == len(_LEVELS):
             return self._term()
-        left = self.parse(level + 1)
+        first, is_truth = self.parse(level + 1)
+        steps = list[tuple[Callable[[float, float], float], Callable[[Surprisals], float]]]()
         while self._current.text in _LEVELS[level]:
             token = self._current
             self._next += 1
-            left = _joined(token, left, self.parse(level + 1), _LEVELS[level][token.text])
-        return left
+            right = self.parse(level + 1)
+            is_truth = _require_joinable(token, is_truth, right.is_truth)
+            steps.append((_LEVELS[level][token.text], right.value))
+
+        def value(given: Surprisals) -> float:
+            return reduce(lambda left, step: step[0](left, step[1](given)), steps, first(given))
+
+        return _Part(value if steps else first, is_truth)
 
     def expect(self, text: str, expected: str) -> None:
         """Go on after a token with this text."""
@@ -162,8 +170,9 @@ class _Parser:
         return _Part(lambda given: given[key], is_truth=False)
 
 
-def _joined(token: _Token, left: _Part, right: _Part, function: Callable[[float, float], float]) -> _Part:
+def _require_joinable(token: _Token, left: bool, right: bool) -> bool:
+    """Check whether operands are true or false as their operator expects, and return whether the result is."""
     logical = token.text in _LOGICAL
-    if not left.is_truth == right.is_truth == logical:
+    if not left == right == logical:
         raise ValueError(f"column {token.column}: {token.text!r} joins {'comparisons' if logical else 'numbers'} only")
-    return _Part(lambda given: function(left.value(given), right.value(given)), is_truth=token.text not in _ARITHMETIC)
+    return token.text not in _ARITHMETIC
