@@ -47,22 +47,19 @@ def require_counts(**values: object) -> None:
             raise UsageError(f"{name} is {value}; expected at least 1")
 
 
-def in_chunks(
-    texts: Iterable[Text], function: Callable[[list[Text], int], list[Result]], size: int = TEXTS_AT_ONCE
-) -> Iterator[Result]:
-    """Yield the result of each text, in their order; at most ``size`` texts are read ahead.
+def in_chunks(texts: Iterable[Text], function: Callable[[list[Text], int], list[Result]]) -> Iterator[Result]:
+    """Yield the result of each text, in their order; at most ``TEXTS_AT_ONCE`` texts are read ahead.
 
     Args:
         texts: read as the results are asked for.
         function: takes some texts and the number of the first of them, counted from 1; returns a result for each.
-        size: the number of texts that ``function`` is given at once.
 
     Raises:
         UsageError: ``texts`` is a single string.
     """
     require_no_string(texts)
     rest, done = iter(texts), 0
-    while chunk := list(islice(rest, size)):
+    while chunk := list(islice(rest, TEXTS_AT_ONCE)):
         yield from function(chunk, done + 1)
         done += len(chunk)
 

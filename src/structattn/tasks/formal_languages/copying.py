@@ -35,7 +35,6 @@ class CopyingLanguage:
         times: the number of symbols per letter of the word.
         marks: the number of further symbols.
         build: maps words (N, n) and n to strings (N, length).
-        variant: these languages have one variant only.
     """
 
     name: str
@@ -45,7 +44,7 @@ class CopyingLanguage:
     times: int
     marks: int
     build: Callable[[Strings, int], Strings]
-    variant: str = "faithful"
+    variant = "faithful"  # the only one
 
     def size(self, length: int) -> int | None:
         """Return n for strings of a length, or None if there are none."""
@@ -112,9 +111,8 @@ class CopyingLanguage:
         if size is None:
             return False
         word = np.asarray(string[:size], dtype=np.int64)[None]
-        return bool((word < max(self.letters, 1)).all() or not self.letters) and bool(
-            (self.build(word, size)[0] == string).all()
-        )
+        of_letters = not self.letters or (word < self.letters).all()
+        return bool(of_letters and (self.build(word, size)[0] == string).all())
 
 
 def _joined(*parts: Strings) -> Strings:

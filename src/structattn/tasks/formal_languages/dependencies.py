@@ -21,6 +21,7 @@ from structattn.text.folders.prepared import PreparedFolder
 from structattn.text.folders.sequences import Sequences
 
 Matrix = Float[np.ndarray, "prediction input"]
+_BATCH_SIZE = 100
 
 
 def has_dependencies(prepared: PreparedFolder) -> bool:
@@ -50,7 +51,7 @@ def receptive_fields(model: torch.nn.Module, tokens: Tensor, lengths: Tensor | N
         return receptive_field(known, lengths=lengths) if len(known) == len(weights) else None
 
 
-def dependency_scores(run: LoadedRun, split: str, batch_size: int = 100) -> DependencyScores | None:
+def dependency_scores(run: LoadedRun, split: str) -> DependencyScores | None:
     """Return the scores of a run on a split of the stack language.
 
     None if a layer has no attention weights, or no string has a symbol that depends on another one.
@@ -58,8 +59,8 @@ def dependency_scores(run: LoadedRun, split: str, batch_size: int = 100) -> Depe
     sequences = run.prepared.split(split)
     tallies: list[np.ndarray] = []
     with progress(f"Comparing dependencies of {split}", len(sequences), "strings") as advance:
-        for first in range(0, len(sequences), batch_size):
-            chosen = range(first, min(first + batch_size, len(sequences)))
+        for first in range(0, len(sequences), _BATCH_SIZE):
+            chosen = range(first, min(first + _BATCH_SIZE, len(sequences)))
             of_chunk = _tallies(run, sequences, chosen)
             if of_chunk is None:
                 return None
@@ -98,5 +99,5 @@ def _tallies(run: LoadedRun, sequences: Sequences, chosen: Sequence[int]) -> lis
 def _rows(field: Matrix, string: np.ndarray) -> np.ndarray:
     """Σ s d, Σ s, Σ d over all inputs, then the same without ``<bos>``, (T, 6)."""
     truth = true_dependencies(string)
-    sums = [(x[:, start:].sum(1)) for start in (0, 1) for x in (field * truth, field, truth)]
+    sums = [x[:, start:].sum(1) for start in (0, 1) for x in (field * truth, field, truth)]
     return np.stack(sums, axis=1)

@@ -24,15 +24,10 @@ class StackLanguage:
     """The stack language, with strings of every length.
 
     P(length) is defined as 1 for each length, so only conditional probabilities are meaningful.
-
-    Args:
-        variant: this language has one variant only.
     """
 
     name = "stack-language"
-
-    def __init__(self, variant: str = "faithful") -> None:
-        self.variant = variant
+    variant = "faithful"  # the only one
 
     @property
     def alphabet(self) -> tuple[str, ...]:

@@ -96,7 +96,7 @@ def _entropy(
     chosen = sorted({int(possible[index]) for index in (0, len(possible) // 2, -1)})
     of_derivations = _listed({length: f"{language.derivation_entropy(length):.4g}" for length in chosen})
     if unambiguous:
-        return f"{of_derivations}"
+        return of_derivations
     estimates = _listed({length: _estimate(-log_probabilities[lengths == length]) for length in chosen})
     return f"{estimates}, estimated from the test strings; at most that of derivations: {of_derivations}"
 

@@ -106,7 +106,7 @@ def split_examples(
         max_length = curriculum[0].max_length
         if isinstance(batches, StreamBatches):
             raise SettingsError("training.curriculum: windows of a stream have one length; expected sentences, or none")
-        shortest = int(prepared.split(split).lengths.min())
+        shortest = int(sequences.lengths.min())
         if shortest > max_length:
             raise DataError(
                 prepared.path / split,

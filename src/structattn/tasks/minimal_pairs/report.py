@@ -147,7 +147,7 @@ def _table_row(row: Row, systems: Sequence[str] = ()) -> list[Markup]:
 
 
 def _written(accuracy: Accuracy | None) -> list[str]:
-    if accuracy is None or accuracy["sentence"] is None:
+    if accuracy is None:
         return [MISSING]
     parts = [with_interval(accuracy["sentence"], "–")]
     if known := on_known(accuracy["known"], accuracy["sentence"]):

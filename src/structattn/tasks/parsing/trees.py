@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Final, Literal, Union
 
 from structattn.operators.tree_regularization import Split
@@ -91,10 +92,10 @@ def brackets_of(tree: Tree, tags: Sequence[str]) -> list[Span]:
         ValueError: there is not one tag for each word.
     """
     kept = [tag not in DELETED_TAGS for tag in tags]
-    positions = [sum(kept[:n]) for n in range(len(kept) + 1)]
+    positions = list(accumulate(kept, initial=0))
     spans = list(_spans(tree, 0))
-    if not spans or spans[-1][2] != len(tags):
-        raise ValueError(f"a tree of {spans[-1][2] if spans else 0} words with {len(tags)} tags; expected equally many")
+    if spans[-1][2] != len(tags):
+        raise ValueError(f"a tree of {spans[-1][2]} words with {len(tags)} tags; expected equally many")
     moved = [(EQUAL_LABELS.get(label, label), positions[start], positions[end]) for label, start, end in spans]
     return [(label, start, end) for label, start, end in moved if start < end and label not in TOP_LABELS]
 

@@ -38,7 +38,7 @@ _FORMS: Final[Mapping[str, tuple[tuple[int, ...], Shape | None]]] = MappingProxy
 
 def recognition_descriptions() -> dict[str, str]:
     """Return all names with one-line descriptions, of plugins too but where FLaRe has the name."""
-    return {**{name: each.description for name, each in FLARE_LANGUAGES.items()}} | {
+    return {name: each.description for name, each in FLARE_LANGUAGES.items()} | {
         name: description for name, description in FORMAL_LANGUAGES.items() if name not in FLARE_LANGUAGES
     }
 

@@ -23,6 +23,7 @@ from structattn.text.folders.prepared import PreparedFolder
 
 REFERENCE_LENGTH = "reference length"
 _SEED = 12345
+_BINS = 5
 Values = Float[np.ndarray, " sentences"]
 
 
@@ -35,14 +36,14 @@ class Bin:
     members: NDArray[np.int64]
 
 
-def equal_count_bins(values: Values, count: int = 5) -> list[Bin]:
-    """Bins of equal size, split at quantiles; equal values share a bin, and empty bins are dropped."""
-    return _split_at(values, np.quantile(values, np.arange(1, count) / count) if len(values) else values)
+def equal_count_bins(values: Values) -> list[Bin]:
+    """Return five bins of equal size, split at quantiles; equal values share a bin, and empty bins are dropped."""
+    return _split_at(values, np.quantile(values, np.arange(1, _BINS) / _BINS) if len(values) else values)
 
 
-def equal_width_bins(values: Values, count: int = 5) -> list[Bin]:
-    """Bins of equal width between the minimum and the maximum; empty bins are dropped."""
-    return _split_at(values, np.linspace(values.min(), values.max(), count + 1)[1:-1] if len(values) else values)
+def equal_width_bins(values: Values) -> list[Bin]:
+    """Return five bins of equal width between the minimum and the maximum; empty bins are dropped."""
+    return _split_at(values, np.linspace(values.min(), values.max(), _BINS + 1)[1:-1] if len(values) else values)
 
 
 BINNINGS: Mapping[str, Callable[[Values], list[Bin]]] = MappingProxyType(
@@ -120,15 +121,15 @@ def _difference(
     one: BleuStatistics, two: BleuStatistics, attribute: str, binning: str, of_bin: Bin, samples: int
 ) -> BinDifference:
     base, other = (BleuStatistics(each.counts[of_bin.members]) for each in (one, two))
-    every = np.ones(len(of_bin.members), dtype=np.int64)
     sentences = len(of_bin.members)
+    every = np.ones(sentences, dtype=np.int64)
     shares = np.full(sentences, 1 / sentences)
     counts = numpy_generator(_SEED, "bootstrap").multinomial(sentences, shares, size=samples)
     spread: Float[np.ndarray, " samples"] = other.resampled(counts) - base.resampled(counts)
     lower, upper = np.quantile(spread, (0.025, 0.975)).tolist()
     values = base.bleu(every), other.bleu(every)
     return BinDifference(
-        attribute, binning, of_bin.low, of_bin.high, len(of_bin.members), *values, values[1] - values[0], lower, upper
+        attribute, binning, of_bin.low, of_bin.high, sentences, *values, values[1] - values[0], lower, upper
     )
 
 

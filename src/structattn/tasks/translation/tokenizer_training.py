@@ -70,11 +70,6 @@ class TokenizerSettings:
         words = _total([source, target])
         return replace(self, size=number_of_subwords(self.level, words, texts=1 if self.joint else 2))
 
-    @property
-    def unit(self) -> str:
-        """The unit into which lines are split: the level, or ``word`` for subwords, which are parts of words."""
-        return "word" if self.level in SUBWORD_LEVELS else self.level
-
 
 Counts = Mapping[str, int]
 

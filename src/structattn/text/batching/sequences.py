@@ -81,8 +81,7 @@ def token_batches(lengths: Sequence[int] | Indices, tokens: int, seed: int, epoc
     if epoch is not None:
         order = numpy_generator(seed, "sequences", epoch).permutation(len(values))
     order = order[np.argsort(values[order], kind="stable")]
-    cuts = _token_cuts((values[order] + 1).tolist(), tokens)
-    return shuffle_batches([batch for batch in np.split(order, cuts) if len(batch)], seed, epoch)
+    return shuffle_batches(np.split(order, _token_cuts((values[order] + 1).tolist(), tokens)), seed, epoch)
 
 
 def _token_cuts(sizes: Iterable[int], tokens: int) -> list[int]:
