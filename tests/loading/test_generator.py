@@ -182,7 +182,7 @@ def test_no_more_tokens_than_positions(run_dir):
     assert max(each.num_tokens for each in found) <= 9
     (last,) = run.generate(["a " * 11])
     assert last[0].num_tokens == 1
-    with pytest.raises(DataError, match=r"texts:2: the text has 12 tokens; the model has positions for 11"):
+    with pytest.raises(DataError, match=r"texts:2: the inputs have 13 tokens; the model has 12 positions"):
         run.generate(["a", "a " * 12])
 
 

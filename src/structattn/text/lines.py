@@ -101,16 +101,15 @@ class Reader(Protocol):
         """Its vocabulary."""
 
     @property
-    def normalization(self) -> Normalization | None:
-        """Applied to a line first; None for lines as they are."""
-
-    @property
     def unknown_ids(self) -> tuple[int, ...]:
         """The ids of ``<unk>`` and of the classes of unknown words."""
 
     @property
     def reads_words(self) -> bool:
         """Whether its tokens are words, so that a word ``<unk>`` is one."""
+
+    def normalized(self, line: str) -> str:
+        """Return a line as it is read."""
 
 
 def warn_of_unknown_tokens(
@@ -124,8 +123,8 @@ def warn_of_unknown_tokens(
     names = set(reader.vocabulary.symbols_of(unknown_ids)) if reader.reads_words else set[str]()
 
     def num_unknown(text: str, ids: Sequence[int]) -> int:
-        normalized = text if reader.normalization is None else reader.normalization(text)
-        return sum(token in unknown_ids for token in ids) - sum(word in names for word in _WORD.findall(normalized))
+        words = _WORD.findall(reader.normalized(text))
+        return sum(token in unknown_ids for token in ids) - sum(word in names for word in words)
 
     counts = [num_unknown(*each) for each in zip(texts, ids, strict=True)] if unknown_ids else []
     if unknown := sum(counts):

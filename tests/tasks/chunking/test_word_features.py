@@ -129,7 +129,7 @@ def test_out_of_vocabulary_words_are_composed_from_their_characters(tmp_path, na
 
 def test_what_cannot_be_encoded_is_refused(translation_run, text_run):
     features = WordFeatures(translation_run(positions={"kind": "learned", "max_positions": 3}))
-    with pytest.raises(DataError, match=r"words\.txt:7: the sentence has 4 tokens; the model has 3 positions"):
+    with pytest.raises(DataError, match=r"words\.txt:7: the inputs have 4 tokens; the model has 3 positions"):
         features.encode(["eins"] * 3, PLACE, 7)
     with pytest.raises(DataError, match=r"words\.txt:7: ' ' has no tokens"):
         features.encode([" "], PLACE, 7)

@@ -166,7 +166,7 @@ def test_models_without_sentence_probabilities_and_long_sentences_are_refused(tr
         SentenceScorer(translation_run(), WrittenForm())
     positions = {"kind": "learned", "max_positions": 4}
     scorer = SentenceScorer(run_on(tmp_path, model=MODEL | {"positions": positions}), WrittenForm())
-    with pytest.raises(DataError, match=r"pairs\.jsonl:7: has 5 tokens; the model has 4 positions"):
+    with pytest.raises(DataError, match=r"pairs\.jsonl:7: the inputs have 6 tokens; the model has 4 positions"):
         blimp_scores(scorer, [pair("Bo", "Bo sees a dog .", line=7)])
 
 

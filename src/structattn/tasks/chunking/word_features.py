@@ -14,7 +14,6 @@ from structattn.decoding import map_in_batches, pad_sequences
 from structattn.models import EncoderDecoder
 from structattn.models.block import HiddenStates
 from structattn.models.embedding import TwoStreamEmbedding
-from structattn.settings.embeddings import max_positions
 from structattn.settings.run import MASKED_LANGUAGE_MODELING
 from structattn.settings.training import StreamBatches
 from structattn.settings.transformer import reads_bos
@@ -23,7 +22,7 @@ from structattn.support.errors import DataError
 from structattn.support.progress import Advance, show_nothing
 from structattn.support.shapes import Float
 from structattn.support.special_tokens import BOS, EOS
-from structattn.tasks.loaded import LoadedRun
+from structattn.tasks.loaded import LoadedRun, require_positions
 from structattn.tasks.translation.predictions import spelled_source
 from structattn.text.batching.corruption import unknown_words_of_lines
 from structattn.text.folders.text_tokenizer import TextTokenizer, word_ids
@@ -77,9 +76,7 @@ class WordFeatures:
             first.append(len(ids))
             ids += self._word_ids(word, path, line, first=len(first) == 1)
         ids += self._after
-        maximum = max_positions(self.run.settings.model)
-        if maximum is not None and len(ids) > maximum:
-            raise DataError(path, f"the sentence has {len(ids)} tokens; the model has {maximum} positions", line)
+        require_positions(self.run, len(ids), line, path)
         return EncodedWords(tuple(ids), tuple(first), self._spelled_words(words))
 
     @torch.no_grad()

@@ -6,9 +6,8 @@ from typing import TypeAlias
 
 from structattn.models.protocols import CausalModel
 from structattn.settings.embeddings import max_positions
-from structattn.support.errors import DataError
 from structattn.support.special_tokens import BOS, EOS
-from structattn.tasks.loaded import LoadedRun, cannot
+from structattn.tasks.loaded import LoadedRun, cannot, require_positions
 from structattn.text.lines import ids_of_lines, is_stream
 
 _DATA = ("formal_language", "sentences", "stream")
@@ -62,9 +61,7 @@ class TextEncoder:
             ids += [start, *line]
         ids.append(start)
         encoded = (*ids, *last)
-        if self.max_tokens is not None and len(encoded) - 1 > self.max_tokens:
-            reason = f"the text has {len(encoded) - 1} tokens; the model has positions for {self.max_tokens}"
-            raise DataError(path, reason, number)
+        require_positions(self.run, len(encoded), number, path)
         return encoded
 
     def decode(self, text: EncodedText, continuation: tuple[int, ...] = ()) -> str:

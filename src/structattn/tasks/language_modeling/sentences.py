@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 
 from structattn.models import MaskedLanguageModel
-from structattn.settings.embeddings import max_positions
-from structattn.support.errors import DataError, UsageError
+from structattn.support.errors import UsageError
 from structattn.support.shapes import Float64
 from structattn.support.special_tokens import BOS, EOS
 from structattn.tasks.language_modeling.evaluate import BATCH_TOKENS, line_token_losses, max_batch_tokens
-from structattn.tasks.loaded import LoadedRun
+from structattn.tasks.loaded import LoadedRun, require_positions
 from structattn.text.tokenization.tokenizers import locate_errors
 from structattn.text.tokenization.vocabulary import is_unknown_class
 
@@ -113,9 +112,7 @@ class SentenceScorer:
         """
         with locate_errors(path, line, 0, exact=False):
             ids = tuple(self.run.prepared.tokenizer.encode(self.form(text)))
-        maximum = max_positions(self.run.settings.model)
-        if maximum is not None and len(ids) >= maximum:
-            raise DataError(path, f"has {len(ids)} tokens; the model has {maximum} positions", line)
+        require_positions(self.run, 1 + len(ids), line, path)
         return ids
 
     def sentence(self, ids: tuple[int, ...]) -> Span:

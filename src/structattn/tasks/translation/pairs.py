@@ -60,7 +60,7 @@ class PairEncoder:
         Raises:
             DataError: a line cannot be encoded, or is too long for a model.
         """
-        source, target = self.sides.source.normalization(source), self.sides.target.normalization(target)
+        source, target = self.sides.source.normalized(source), self.sides.target.normalized(target)
         ids = self.source_ids(source, paths[0], number), self.target_ids(target, paths[1], number)
         words = None
         if self.sides.target.character_tokenizer is not None:

@@ -226,7 +226,7 @@ class Translator:
         return PairEncoder(self.models, self.sides)
 
     def _encode(self, line: str, prefix: str, number: int, paths: tuple[Path, Path]) -> _Line:
-        text, beginning = self.sides.source.normalization(line), self.sides.target.normalization(prefix)
+        text, beginning = self.sides.source.normalized(line), self.sides.target.normalized(prefix)
         ids = self._encoder.source_ids(text, paths[0], number)
         forced = self._encoder.target_ids(beginning, paths[1], number)
         if UNK in forced:

@@ -219,6 +219,6 @@ def word_ids(tokenizer: TextTokenizer, word: str, *, first: bool = False) -> lis
     Raises:
         TextError: the word cannot be encoded.
     """
-    text = word if tokenizer.normalization is None else tokenizer.normalization(word)
+    text = tokenizer.normalized(word)
     after_space = isinstance(tokenizer.tokenizer, PretrainedTokenizer) and not first
     return tokenizer.tokenizer.encode(f" {text}" if after_space else text)
