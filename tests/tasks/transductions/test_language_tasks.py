@@ -57,6 +57,8 @@ def test_lengths_without_strings_are_skipped():
         ("recognise:dyck", "is unknown; expected one of reverse-string.*recognise:LANGUAGE:EDITS"),
         ("recognise:dyck:0", "at edit distance 0; expected at least 1"),
         ("recognise:dick:1", "'dick' is unknown"),
+        ("recognise:my.cfg:1", r"'my\.cfg' is unknown; expected one of marked-reversal"),
+        pytest.param("recognise:dyck:" + 5000 * "9", "'recognise:dyck:9+' is unknown", id="many digits"),
         ("complete:dyck", "dyck is not determined by the first word"),
     ],
 )

@@ -16,7 +16,7 @@ from structattn.tasks.transductions.transduction import (
 
 BITS = ("a", "b")
 EXPRESSION = (*DIGITS, "+", "-", "*", "(", ")")
-POP, PUSH_A, PUSH_B = 2, 3, 4
+POP, PUSH_A = 2, 3
 UNKNOWN, EQUALS = RIGHT + 1, RIGHT + 2
 CONGRUENT = RIGHT + 1
 

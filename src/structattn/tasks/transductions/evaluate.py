@@ -172,12 +172,12 @@ def _greedy_by_forward(model: nn.Module, prompt: Int[Tensor, "pairs prompt"], co
 
 def transduction_scores(run: LoadedRun, split: str, batch_tokens: int) -> SplitScores:
     """Score a run of a transduction task on a split, with active dropout if its evaluation settings say so."""
-    form = form_of(run.settings)
+    form, data = form_of(run.settings), transduction_data(run.prepared, run.settings.seed)
     pairs = list(stored_pairs(run.prepared, split))
     with _mode(run, split), progress(f"Scoring {split}", len(pairs), "lengths") as advance:
         results = []
         for _, x, y in pairs:
-            results.append(_length_score(run, x, y, form, batch_tokens))
+            results.append(_length_score(run.accelerated, data, x, y, form, batch_tokens))
             advance()
     by_length = [score for score, _ in results]
     num_tokens = sum(count for _, count in results)
@@ -202,17 +202,16 @@ def _mode(run: LoadedRun, split: str) -> AbstractContextManager[Any]:
 
 
 def _length_score(
-    run: LoadedRun, x: np.ndarray, y: np.ndarray, form: Form, batch_tokens: int
+    model: nn.Module, data: TransductionData, x: Ids, y: Ids, form: Form, batch_tokens: int
 ) -> tuple[LengthScore, int]:
     """Return the score of the pairs of one length, and their number of output symbols."""
-    data = transduction_data(run.prepared, run.settings.seed)
     rows = max(1, batch_tokens // (2 + x.shape[1] + y.shape[1]))
     pieces = [(x[i : i + rows], y[i : i + rows]) for i in range(0, len(x), rows)]
-    counts = [length_counts(run.accelerated, data.task, data.vocabulary, *piece, form) for piece in pieces]
+    counts = [length_counts(model, data.task, data.vocabulary, *piece, form) for piece in pieces]
     num_scored = sum(each.num_scored for each in counts)
     greedy = None
     if form == "autoregressive":
-        num_correct = sum(num_correct_greedy(run.accelerated, data.task, data.vocabulary, *piece) for piece in pieces)
+        num_correct = sum(num_correct_greedy(model, data.task, data.vocabulary, *piece) for piece in pieces)
         greedy = fraction_correct(num_correct, num_scored)
     score = LengthScore(
         length=x.shape[1],

@@ -11,13 +11,13 @@ from structattn.settings.base import hint_for_name
 from structattn.support.errors import UsageError
 from structattn.support.plugins import Plugin, Registry
 from structattn.tasks.formal_languages.copying import COPYING_LANGUAGES
-from structattn.tasks.formal_languages.registry import Language, formal_language
+from structattn.tasks.formal_languages.registry import FORMAL_LANGUAGES, Language, formal_language
 from structattn.tasks.transductions.context_free import CONTEXT_FREE
 from structattn.tasks.transductions.context_sensitive import CONTEXT_SENSITIVE
 from structattn.tasks.transductions.regular import REGULAR
 from structattn.tasks.transductions.transduction import Pairs, Strings, Transduction
 
-NO, YES = 0, 1
+NO = 0  # the index of the answer
 MAX_TRIES = 1000  # to find a string outside the language; if all fail, there is probably none at this distance
 _REVERSALS = ("marked-reversal", "unmarked-reversal")
 COMPLETABLE = (*_REVERSALS, *(name for name in COPYING_LANGUAGES if name != "count-3"))
@@ -41,6 +41,9 @@ def recognition(language_name: str, edits: int) -> Transduction:
     """
     if edits < 1:
         raise UsageError(f"recognition of {language_name} at edit distance {edits}; expected at least 1")
+    if language_name not in FORMAL_LANGUAGES:  # files have no transductions
+        known, hint = ", ".join(FORMAL_LANGUAGES), hint_for_name(language_name, FORMAL_LANGUAGES)
+        raise UsageError(f"formal language {language_name!r} is unknown; expected one of {known}{hint}")
     language = formal_language(language_name)
 
     def draw(length: int, count: int, generator: Generator) -> Pairs:
@@ -140,7 +143,7 @@ def transduction(name: str) -> Transduction:
     if name in TRANSDUCTIONS:
         return TRANSDUCTIONS[name]
     pose, *arguments = name.split(":")
-    if pose == "recognise" and len(arguments) == 2 and re.fullmatch("[0-9]+", arguments[1]):
+    if pose == "recognise" and len(arguments) == 2 and re.fullmatch("[0-9]{1,9}", arguments[1]):
         return recognition(arguments[0], int(arguments[1]))
     if pose == "complete" and len(arguments) == 1:
         return completion(arguments[0])
