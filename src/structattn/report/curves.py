@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from structattn.report.figure import Plot, figure_style, legend_above, new_figure
 from structattn.report.runs import Run, units_of
-from structattn.report.style import GRID, INK, LINE, MUTED, LineStyle, line_style
+from structattn.report.style import GRID, INK, LINE, MUTED, LineStyle, line_style, side_offset
 from structattn.support.environment import printable
 
 _SPREAD = 0.12  # fraction of the distance between two categories over which curves are spread
@@ -73,7 +73,7 @@ def curves_plot(
             if places is not None:
                 axes.set_xticks(range(len(places)), list(map(printable, places)))
             for place, curve in enumerate(panel.curves):
-                aside = _SPREAD * ((place + 0.5) / len(panel.curves) - 0.5)
+                aside = side_offset(place, len(panel.curves), _SPREAD)
                 lines[curve.label] = _draw(axes, curve, places, aside, styles[curve.label])
             if places is None:
                 axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))

@@ -41,3 +41,8 @@ _Shown = TypeVar("_Shown")
 def first_drawn(runs: Sequence[_Shown]) -> Sequence[_Shown]:
     """Return the runs that a figure shows: the first 24, whose styles differ."""
     return runs[:MOST_DRAWN]
+
+
+def side_offset(number: int, many: int, spread: float) -> float:
+    """Return how far the marks of one of ``many`` runs move aside, at most ``spread`` / 2, to lie beside the others."""
+    return spread * ((number + 0.5) / many - 0.5)

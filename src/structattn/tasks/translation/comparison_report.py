@@ -10,7 +10,7 @@ from matplotlib.container import ErrorbarContainer
 from structattn.report.figure import Plot, figure_element, figure_style, file_name, legend_above, new_figure
 from structattn.report.page import MISSING, Markup, joined, number_cell, table, tag
 from structattn.report.runs import Run
-from structattn.report.style import LINE, LineStyle, first_drawn
+from structattn.report.style import LINE, LineStyle, first_drawn, side_offset
 from structattn.report.tables import OF_TWO_RUNS, swatch
 from structattn.runs.store import hypotheses_path
 from structattn.support.environment import name_of
@@ -144,15 +144,15 @@ def _draw(axes: Axes, compared: Compared, kind: Kind) -> list[ErrorbarContainer]
         ranges |= dict.fromkeys(map(_range, _of(bins, kind)))
     places = {ends: place for place, ends in enumerate(ranges)}
     for number, (_, style, bins) in enumerate(compared):
-        rows, aside = _of(bins, kind), _SPREAD * ((number + 0.5) / len(compared) - 0.5)
-        ends = [[row["difference"] - row["lower"] for row in rows], [row["upper"] - row["difference"] for row in rows]]
+        rows, aside = _of(bins, kind), side_offset(number, len(compared), _SPREAD)
+        # an interval of few sentences may not contain the difference
+        below = [max(0.0, row["difference"] - row["lower"]) for row in rows]
+        above = [max(0.0, row["upper"] - row["difference"]) for row in rows]
         bars.append(
             axes.errorbar(
                 [places[_range(row)] + aside for row in rows],
                 [row["difference"] for row in rows],
-                [
-                    [max(0.0, end) for end in side] for side in ends
-                ],  # an interval of few sentences may not contain the difference
+                [below, above],
                 color=style.color,
                 marker=style.marker,
                 linestyle=style.dash,

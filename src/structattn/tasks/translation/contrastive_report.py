@@ -11,7 +11,7 @@ from matplotlib.container import ErrorbarContainer
 from structattn.report.figure import Plot, figure_element, figure_style, file_name, legend_above, new_figure
 from structattn.report.page import MISSING, Markup, count, joined, number_cell, table, tag, with_interval
 from structattn.report.runs import Run, digests_of_suite
-from structattn.report.style import LINE, LineStyle, first_drawn
+from structattn.report.style import LINE, LineStyle, first_drawn, side_offset
 from structattn.report.tables import swatch
 from structattn.support.grouping import grouped, numbered
 
@@ -70,7 +70,7 @@ def _types_plot(scored: Scored, name: str, caption: str) -> Plot:
         bars = []
         for number, (_, style, scores) in enumerate(scored):
             shown = [kind for kind in kinds if kind in scores["types"]]
-            rows, aside = [scores["types"][kind] for kind in shown], _aside(number, len(scored))
+            rows, aside = [scores["types"][kind] for kind in shown], side_offset(number, len(scored), _SPREAD)
             places = [kinds.index(kind) + aside for kind in shown]
             values = [100 * row["value"] for row in rows]
             bars.append(
@@ -86,6 +86,7 @@ def _types_plot(scored: Scored, name: str, caption: str) -> Plot:
 
 def _distances_plot(scored: Scored, kind: str, name: str, caption: str) -> Plot:
     with_distances = [each for each in scored if kind in each[2]["distances"]]
+    many = len(with_distances)
     distances = sorted(
         _names(scores["distances"][kind] for *_, scores in with_distances),
         key=lambda words: (">" in words, len(words), words),
@@ -94,7 +95,7 @@ def _distances_plot(scored: Scored, kind: str, name: str, caption: str) -> Plot:
         figure = new_figure(9.0, 3.4)
         axes = figure.add_subplot()
         bars = [
-            _draw_distances(axes, scores["distances"][kind], distances, style, _aside(number, len(with_distances)))
+            _draw_distances(axes, scores["distances"][kind], distances, style, side_offset(number, many, _SPREAD))
             for number, (_, style, scores) in enumerate(with_distances)
         ]
         axes.set_xticks(range(len(distances)), distances)
@@ -114,10 +115,6 @@ def _draw_distances(
         places, values, yerr=np.array(_ends(rows)), color=style.color, marker=style.marker, linestyle=style.dash,
         elinewidth=1.0,
     )  # fmt: skip
-
-
-def _aside(number: int, many: int) -> float:
-    return _SPREAD * ((number + 0.5) / many - 0.5)
 
 
 def _table(scored: Scored) -> Markup:

@@ -12,7 +12,7 @@ from structattn.metrics.translation import import_sacrebleu
 from structattn.report.figure import Plot, figure_element, figure_style, file_name, legend_above, new_figure
 from structattn.report.page import MISSING, Markup, joined, number_cell, table, tag
 from structattn.report.runs import Run
-from structattn.report.style import LINE, LineStyle, first_drawn
+from structattn.report.style import LINE, LineStyle, first_drawn, side_offset
 from structattn.report.tables import swatch
 from structattn.runs.store import hypotheses_path, read_translations
 from structattn.support.errors import UsageError
@@ -148,7 +148,7 @@ def _draw(axes: Axes, located: Located, kind: str, measure: str) -> None:
     for number, (_, style, heads) in enumerate(located):
         shown = [head for head in heads if head["kind"] == kind]
         layers |= {head["layer"] for head in shown}
-        aside = _SPREAD * ((number + 0.5) / len(located) - 0.5)
+        aside = side_offset(number, len(located), _SPREAD)
         width = 0.8 * _SPREAD / len(located)
         most = max((head["head"] for head in shown), default=0) or 1
         where = [head["layer"] + 1 + aside + width * (head["head"] / most - 0.5) for head in shown]
