@@ -19,7 +19,7 @@ from pathlib import Path
 from structattn.support.errors import DataError
 from structattn.text.reading import Line, Notices, read_lines
 
-_CHUNK_TAG = re.compile(r"O|[BI]-(?=.)")
+_CHUNK_TAG = re.compile(r"O|[BI]-.+")
 
 
 @dataclass(frozen=True)
@@ -64,11 +64,11 @@ def _sentence(rows: list[tuple[str, str, str]], path: Path, line: int) -> Chunke
 
 
 def _row(line: Line, previous: str, path: Path) -> tuple[str, str, str]:
-    fields = [field for field in re.split(r"[ \t]+", line.text) if field]
+    fields = re.findall(r"[^ \t]+", line.text)
     if len(fields) != 3:
         raise DataError(path, f"has {len(fields)} fields; expected word, part of speech and chunk tag", line.number)
     word, part_of_speech, chunk = fields
-    if not _CHUNK_TAG.match(chunk) or (chunk[0] == "O" and chunk != "O"):
+    if not _CHUNK_TAG.fullmatch(chunk):
         raise DataError(path, f"the chunk tag {chunk!r:.60}; expected O, B-TYPE or I-TYPE", line.number)
     if chunk[0] == "I" and previous[1:] != chunk[1:]:
         raise DataError(path, f"{chunk!r:.60} follows {previous!r:.60}; a phrase begins with B", line.number)

@@ -27,11 +27,8 @@ def masked_language_modeling_task(prepared: PreparedFolder, settings: RunSetting
     Raises:
         DataError, SettingsError: the folder or the batches do not suit the task.
     """
-    valid, criterion = (
-        masked_examples(prepared, "valid", settings, VALIDATION_SEED),
-        Criterion.from_settings(settings.training),
-    )
-
+    valid = masked_examples(prepared, "valid", settings, VALIDATION_SEED)
+    criterion = Criterion.from_settings(settings.training)
     if not any(num_predicted(valid.batch(indices)) for indices in valid.examples.scoring_order()):
         reason = f"training.masking.share={settings.training.masking.share:g} masks none of its tokens"
         raise DataError(prepared.path / "valid", f"{reason}; expected more text or a larger share")
