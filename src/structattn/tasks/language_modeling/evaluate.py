@@ -271,7 +271,7 @@ def make_text_scores(prepared: PreparedFolder, split: str, cross_entropy: float 
     subword = prepared.header.tokenizer["level"] != "word"
     return TextScores(
         share,
-        perplexity(cross_entropy * size.targets_per_word) if subword else None,
-        bits * size.targets_per_character,
-        bits * size.targets_per_byte,
+        perplexity(cross_entropy * size.targets_per(size.words)) if subword else None,
+        bits * size.targets_per(size.characters),
+        bits * size.targets_per(size.bytes),
     )

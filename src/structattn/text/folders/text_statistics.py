@@ -41,28 +41,10 @@ class TextStatistics:
     tokens_cut: int = 0
     tokens_dropped: int = 0
 
-    @property
-    def targets_per_word(self) -> float:
-        """The number of predicted tokens per word of the text; the end of a line is one of both."""
-        return self._num_targets / max(1, self.words + self._lines)
-
-    @property
-    def targets_per_character(self) -> float:
-        """The number of predicted tokens per character; the end of a line is one of both."""
-        return self._num_targets / max(1, self.characters + self._lines)
-
-    @property
-    def targets_per_byte(self) -> float:
-        """The number of predicted tokens per byte; the end of a line is one of both."""
-        return self._num_targets / max(1, self.bytes + self._lines)
-
-    @property
-    def _lines(self) -> int:
-        return self.lines_read - self.lines_skipped
-
-    @property
-    def _num_targets(self) -> int:
-        return self.tokens_read - self.tokens_dropped + self._lines
+    def targets_per(self, units: int) -> float:
+        """Return predicted tokens per unit, for the number of words, characters or bytes; a line's end is one more."""
+        lines = self.lines_read - self.lines_skipped
+        return (self.tokens_read - self.tokens_dropped + lines) / max(1, units + lines)
 
 
 def text_statistics(prepared: PreparedFolder, split: str) -> TextStatistics | None:
