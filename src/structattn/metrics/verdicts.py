@@ -3,12 +3,11 @@
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Literal
 
-from structattn.metrics.seeds import difference_over_seeds
+from structattn.metrics.seeds import Seed, difference_over_seeds
 from structattn.metrics.statistics import sample_statistics, wilson_interval
 
-Seed = TypeVar("Seed", bound=Hashable)
 Verdict = Literal["holds", "fails", "undecided"]
 
 

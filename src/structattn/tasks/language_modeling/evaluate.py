@@ -47,14 +47,9 @@ def max_batch_tokens(vocabulary_size: int) -> int:
     return max(1, (1 << 24) // vocabulary_size)
 
 
-def batch_negative_log_likelihoods(model: torch.nn.Module, batch: Batch) -> NegativeLogLikelihoods:
-    """Return -log p of every row of a batch, ``<eos>`` included, with terms in float32 or better summed in float64."""
-    return np.asarray(_batch_token_losses(model, batch).sum(dim=1).numpy(), dtype=np.float64)
-
-
 @torch.no_grad()
 def _batch_token_losses(model: torch.nn.Module, batch: Batch) -> Float64[Tensor, "batch time"]:
-    """Return -log p of every token of a batch on the CPU; 0 at padding."""
+    """Return -log p of every token of a batch on the CPU, in float32 or better; 0 at padding."""
     inputs, lengths, classes = model_inputs(model, batch)
     return token_losses(model(inputs, lengths=lengths), classes).double().cpu()
 
@@ -90,7 +85,7 @@ def _score_batches(
     losses = np.full(sum(len(indices) for indices in plan), np.nan)
     with evaluating(model), progress(f"Scoring {what}", len(plan), "batches") as advance:
         for indices in plan:
-            losses[indices] = batch_negative_log_likelihoods(model, make(indices))
+            losses[indices] = _batch_token_losses(model, make(indices)).sum(dim=1).numpy()
             advance()
     return losses
 
@@ -160,17 +155,12 @@ def score_batches(
     return Scores(num_sequences, num_tokens, cross_entropy, perplexity(cross_entropy))
 
 
-def scores_by_length(negative_log_likelihoods: NegativeLogLikelihoods, sequences: Sequences) -> list[LengthScore]:
-    """Return the scores of each length that occurs, in increasing order.
+def _length_score(length: int, negative_log_likelihoods: NegativeLogLikelihoods, sequences: Sequences) -> LengthScore:
+    """Return the scores of the sequences of a length.
 
     The bound is conditioned on the length, which the model has to predict: a perfect model of strings with N equally
     probable lengths stays log N / (length + 1) above it (DuSell & Chiang 2024, section 6).
     """
-    lengths = sequences.lengths
-    return [_length_score(int(length), negative_log_likelihoods, sequences) for length in np.unique(lengths)]
-
-
-def _length_score(length: int, negative_log_likelihoods: NegativeLogLikelihoods, sequences: Sequences) -> LengthScore:
     chosen = sequences.lengths == length
     count = int(chosen.sum())
     cross_entropy = float(negative_log_likelihoods[chosen].sum() / (count * (length + 1)))
@@ -233,6 +223,7 @@ def make_split_scores(
     num_tokens = sequences.num_targets
     cross_entropy = float(negative_log_likelihoods.sum() / num_tokens) if num_tokens else 0.0  # an empty sum
     bound = split_lower_bound(prepared, split)
+    lengths = [] if prepared.kind == "stream" else np.unique(sequences.lengths).tolist()
     return SplitScores(
         split=split,
         num_sequences=len(sequences),
@@ -242,7 +233,7 @@ def make_split_scores(
         lower_bound=bound,
         cross_entropy_difference=None if bound is None else cross_entropy - bound,
         lower_bound_num_lengths=None if bound is None else _number_of_lengths(prepared, split),
-        by_length=() if prepared.kind == "stream" else tuple(scores_by_length(negative_log_likelihoods, sequences)),
+        by_length=tuple(_length_score(length, negative_log_likelihoods, sequences) for length in lengths),
     )
 
 

@@ -37,18 +37,13 @@ def evaluate_transformation(run: LoadedRun, split: str, batch_tokens: int) -> Sp
     return scores if split == "train" else replace(scores, transformation=transformation_scores(run, split))
 
 
-def transformation_of(prepared: PreparedFolder) -> Transformation | None:
-    """Return the task of a prepared folder; None if it holds other data."""
-    return TRANSFORMATIONS.get(str(prepared.header.extra.get("transformation")))
-
-
 def transformation_scores(run: LoadedRun, split: str) -> dict[str, TransformationScores]:
     """Score a run on the pairs of a split, all and by the modifier of the subject.
 
     Raises:
         DataError: the folder states a task that its lines do not have.
     """
-    task = transformation_of(run.prepared)
+    task = TRANSFORMATIONS.get(str(run.prepared.header.extra.get("transformation")))
     if task is None:
         raise DataError(run.prepared.path, "holds no question formation or tense reinflection")
     parallel = run.prepared.parallel_sides is not None

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -108,18 +109,12 @@ def read_pairs(files: PairFiles, notices: Notices) -> Iterator[RawPair]:
 
 
 def _read_two_files(source: Path, target: Path, notices: Notices) -> Iterator[RawPair]:
-    sides = read_lines(source, notices), read_lines(target, notices)
-    while True:
-        left, right = (next(side, None) for side in sides)
-        if left is None and right is None:
-            return
+    for left, right in zip_longest(read_lines(source, notices), read_lines(target, notices)):
         if left is None or right is None:
-            longer, shorter, line = (source, target, left) if left is not None else (target, source, right)
-            assert line is not None
+            longer, shorter, line = (target, source, right) if left is None else (source, target, left)
             reason = f"has no counterpart: {shorter} ends after {line.number - 1} lines; expected equally many lines"
             raise DataError(longer, reason, line.number, 1)
-        else:
-            yield RawPair(left.number, _text(left, source), _text(right, target))
+        yield RawPair(left.number, _text(left, source), _text(right, target))
 
 
 def _text(line: Line, path: Path) -> Text:
