@@ -55,12 +55,11 @@ def matched_size(settings: RunSettings, prepared: PreparedFolder, parameters: in
     def count(units: int, recognition: Recognition = LABEL_ONLY) -> int:
         return num_parameters(_with_width(settings, units * step)[0], prepared, recognition)
 
-    high = 1
+    low, high, most = 0, 1, max(1, _MOST // step)
     while count(high) < parameters:
-        high *= 2
-        if high * step > _MOST:
-            raise SettingsError(f"--parameters {parameters}: the model has fewer even with a width of {_MOST}")
-    low = high // 2
+        if high == most:
+            raise SettingsError(f"--parameters {parameters}: the model has fewer even with a width of {most * step}")
+        low, high = high, min(2 * high, most)
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if count(middle) < parameters else (low, middle)

@@ -97,3 +97,11 @@ def test_numbers_that_no_width_has_are_refused(prepared):
     data = prepared("parity")
     with pytest.raises(SettingsError, match=r"--parameters 100: the model has \d+ with its smallest width, 8"):
         matched_size(settings_of("transformer"), data, 100)
+
+
+def test_the_greatest_width_is_the_last_multiple_of_the_heads(prepared, monkeypatch):
+    monkeypatch.setattr("structattn.tasks.sizes._MOST", 44)  # 8 heads: widths 8, 16, 32 and 40
+    data = prepared("parity")
+    assert matched_size(settings_of("transformer"), data, 95_000).sizes == {"d_model": 40, "d_ff": 160}
+    with pytest.raises(SettingsError, match="--parameters 200000: the model has fewer even with a width of 40"):
+        matched_size(settings_of("transformer"), data, 200_000)
