@@ -94,6 +94,7 @@ def test_models_train_and_are_used_without_extras(run_without_extras, tmp_path):
         f"train text --output runs/text model.layers=1.superposition-4.1 {TRAIN}",
         "generate runs/text -n 2",
         "inspect runs/text",
+        "inspect runs/text --neighbours house",
         "explore runs/dyck --output page.html",
     ]
     output, errors = run_without_extras(*commands)
@@ -101,7 +102,7 @@ def test_models_train_and_are_used_without_extras(run_without_extras, tmp_path):
 
 
 def test_one_sentence_says_what_figures_need(run_without_extras):
-    output, errors = run_without_extras("demo", "report runs/any --output report")
-    assert output == "exit 2\n" * 2
-    assert len(lines := errors.splitlines()) == 2
+    output, errors = run_without_extras("demo", "report runs/any --output report", "inspect runs/any --plot words.png")
+    assert output == "exit 2\n" * 3
+    assert len(lines := errors.splitlines()) == 3
     assert all(line.startswith("structattn: matplotlib is not installed; pip install ") for line in lines)

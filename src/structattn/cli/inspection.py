@@ -14,7 +14,6 @@ from structattn.support.errors import UsageError
 if TYPE_CHECKING:
     from structattn.explorer.word_embeddings import Neighbour
     from structattn.loading.inspection import Inspection
-    from structattn.loading.trained_run import TrainedRun
     from structattn.loading.word_vectors import WordVectors
     from structattn.metrics.neighbours import Agreement
 
@@ -58,8 +57,7 @@ def inspect(
     """
     if neighbours or tags or plot or export:
         check_output_files({"--plot": plot, "--export": export}, {"--tags": tags})
-        opened = open_one_run(runs, writes=None if tags is None else "analyses")
-        _show_embeddings(opened, neighbours or [], count or 10, tags, (side, stream), (plot, export), json)
+        _show_embeddings(runs, neighbours or [], count or 10, tags, (side, stream), (plot, export), json)
         return
     given = {"--count": count, "--side": side, "--stream": stream}
     if others := [name for name, value in given.items() if value is not None]:
@@ -131,7 +129,7 @@ def _data(data: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _show_embeddings(
-    run: "TrainedRun",
+    runs: Sequence[str],
     words: Sequence[str],
     count: int,
     tags: Path | None,
@@ -147,9 +145,10 @@ def _show_embeddings(
     (side, stream), (plot, export) = table, files
     if plot is not None:
         require_modules("embeddings", "matplotlib", "sklearn")
-        from structattn.explorer.word_embeddings import require_format, write_embedding_plot
+        from structattn.explorer.embedding_plot import require_format, write_embedding_plot
 
         require_format(plot)
+    run = open_one_run(runs, writes=None if tags is None else "analyses")
     vectors = _chosen(word_vectors(run, side, MAX_WORDS, words), stream)
     if export is not None and len(vectors.streams) > 1:
         raise UsageError("--export writes one table; expected --stream syntactic or --stream semantic")
