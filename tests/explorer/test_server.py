@@ -146,7 +146,7 @@ def test_the_page_is_for_those_who_have_its_link(client):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({}, "expected either a text or an example"),
+        ({}, "the request: expected either a text or an example"),
         ({"text": "()", "example": 0}, "expected either a text or an example"),
         ({"example": 0, "target": "()"}, "target: an example has its own"),
         ({"example": 10_000}, "10000"),

@@ -179,7 +179,7 @@ def parse_request(body: bytes) -> RecordRequest:
     try:
         return RecordRequest.model_validate_json(body)
     except ValidationError as error:
-        raise UsageError(first_problem(error)) from None
+        raise UsageError(first_problem(error, "the request")) from None
 
 
 def interventions_of(request: RecordRequest) -> Sequence[Intervention]:

@@ -53,8 +53,8 @@ def _plain(value: object) -> object:
     return int(value) if isinstance(value, float) and value.is_integer() else value  # 0 rather than 0.0
 
 
-def first_problem(error: ValidationError) -> str:
-    """Return the dotted path of the first invalid field, and what is wrong with it."""
+def first_problem(error: ValidationError, whole: str = "the file") -> str:
+    """Return the dotted path of the first invalid field, ``whole`` if it is none, and what is wrong with it."""
     first = error.errors(include_url=False, include_input=False)[0]
-    field = ".".join(str(part) for part in first["loc"]) or "the file"
+    field = ".".join(str(part) for part in first["loc"]) or whole
     return f"{field}: {words_of(first)}"
