@@ -52,6 +52,33 @@ def test_the_doctor_names_what_is_wrong_with_the_whole_sequence(tmp_path, struct
     assert problem in {each["problem"] for each in json.loads(done.stdout) if each["check"] == check}
 
 
+OF_SIZES = """
+from pydantic import Field, model_validator
+
+class Sized(Settings):
+    kind: Literal["sized"]
+    base: int = Field(default=3, ge=BASE)
+    size: int = 4
+
+    @model_validator(mode="after")
+    def _check(self):
+        if self.size % self.base:
+            raise ValueError(f"size {self.size} is no multiple of base {self.base}")
+        return self
+
+structattn.register(Positions(Sized, scores=lambda num_heads, size, settings: None))
+"""
+
+
+@pytest.mark.parametrize(
+    ("least", "problem"), [(2, "all: size 4 is no multiple of base 3"), (5, "base: expected at least 5")]
+)
+def test_the_doctor_says_what_settings_refuse(plugin, structattn, least, problem):
+    done = structattn("doctor", plugin(OF_SIZES.replace("BASE", str(least))))
+    assert done.exit_code == 2
+    assert f"sized: the settings of the check, {{'kind': 'sized'}}, are refused: {problem}; expected" in done.stderr
+
+
 OF_OTHER_KINDS = """
 import numpy as np
 import torch

@@ -22,6 +22,7 @@ from structattn.settings.transformer import TransformerSettings
 from structattn.support.errors import BrokenContractError, DataError, SettingsError, UsageError
 from structattn.support.files import temporary_folder
 from structattn.support.plugins import Plugin, Registry, load_plugin
+from structattn.support.validation import first_problem
 from structattn.tasks.contract import TASK_CHECKS
 from structattn.tasks.formal_languages.contract import LANGUAGE_CHECKS
 from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
@@ -198,11 +199,14 @@ def _cross_settings(entry: Mechanism) -> Settings:
 
 
 def _settings(cls: type[Settings], field: str, name: str, sizes: Sequence[str] = ()) -> Settings:
+    given = {field: name, **{each: size for size, each in enumerate(sizes, start=2)}}
     try:
-        return cls.model_validate({field: name, **{each: size for size, each in enumerate(sizes, start=2)}})
+        return cls.model_validate(given)
     except ValidationError as error:
-        missing = error.errors()[0]["loc"][0]
-        raise UsageError(f"{name}: {missing} needs a default, or a place among the sizes") from None
+        raise UsageError(
+            f"{name}: the settings of the check, {given}, are refused: {first_problem(error, 'all')}; expected a "
+            "default, or a place among the sizes, for each field"
+        ) from None
 
 
 def _randomized(make: Callable[[], Any]) -> Any:
