@@ -86,7 +86,7 @@ def test_an_automaton_that_differs_on_validation_strings_is_not_exact():
     assert found.counterexample == tuple(deep)
     assert not found.in_first
     causal = CausalCheck(0.0, 0.0, 0.0, disabled=1.0)
-    verdict = verdict_of(causal, THRESHOLD, 1.0, found, None, has_truth=True)
+    verdict = verdict_of(causal, THRESHOLD, 1.0, found, None)
     assert verdict.kind == "other language"
     assert f"only the language has {' '.join(deep)}" in verdict.reasons[0]
 
@@ -227,7 +227,7 @@ def test_numbers_of_settings_have_bounds(name, value):
 def test_page_of_unknown_language_does_not_speak_of_another(read_one):
     run, found = read_one
     causal = CausalCheck(0.0, 0.0, 0.0, disabled=1.0)
-    verdict = verdict_of(causal, THRESHOLD, 1.0, None, has_truth=False)
+    verdict = verdict_of(causal, THRESHOLD, 1.0, None)
     page = extraction_page(run, replace(found, verdict=verdict, comparison=None)).decode()
     assert "An automaton of another language" not in page
     assert "An automaton agrees with the model" in page

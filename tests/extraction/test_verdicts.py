@@ -57,14 +57,14 @@ def test_verdict(of_letters, of_transitions, agreement, equal, kind):
     marked, dyck = (Recognizer(GRAMMARS[name]()) for name in ("marked-reversal", "dyck"))
     comparison = None if equal is None else compare(marked, marked if equal else dyck, "01#", 3)
     causal = CausalCheck(0.0, of_letters, of_transitions, disabled=1.0)
-    assert verdict_of(causal, THRESHOLD, agreement, comparison, has_truth=True).kind == kind
+    assert verdict_of(causal, THRESHOLD, agreement, comparison).kind == kind
 
 
 @pytest.mark.parametrize(("of_disabled", "needed"), [(0.0006, False), (-0.03, False), (0.02, True), (1.2, True)])
 def test_verdict_says_where_the_model_does_not_need_the_stack(of_disabled, needed):
     dyck = Recognizer(GRAMMARS["dyck"]())
     causal = CausalCheck(0.0, 0.0, 0.0, of_disabled)
-    verdict = verdict_of(causal, THRESHOLD, 1.0, compare(dyck, dyck, SYMBOLS[3:], 3), has_truth=True)
+    verdict = verdict_of(causal, THRESHOLD, 1.0, compare(dyck, dyck, SYMBOLS[3:], 3))
     assert verdict.kind == "exact"
     remark = f"the model does not need this stack: disabling it costs {of_disabled:+.4f} nats per token"
     assert verdict.reasons[1:] == (() if needed else (remark,))
@@ -94,10 +94,10 @@ def test_verdict_is_not_another_language_where_the_model_sides_with_the_true_one
 
     comparison = compare(nested, dyck, SYMBOLS[3:], 4)
     causal = CausalCheck(0.0, 0.0, 0.0, disabled=1.0)
-    assert verdict_of(causal, THRESHOLD, 1.0, comparison, sides(nested), has_truth=True).kind == "other language"
-    half = [verdict_of(causal, THRESHOLD, 1.0, comparison, MIN_SIDES - less, has_truth=True) for less in (0, 0.01)]
+    assert verdict_of(causal, THRESHOLD, 1.0, comparison, sides(nested)).kind == "other language"
+    half = [verdict_of(causal, THRESHOLD, 1.0, comparison, MIN_SIDES - less) for less in (0, 0.01)]
     assert [each.kind for each in half] == ["other language", "no automaton agrees"]
-    verdict = verdict_of(causal, THRESHOLD, 1.0, comparison, sides(dyck), has_truth=True)
+    verdict = verdict_of(causal, THRESHOLD, 1.0, comparison, sides(dyck))
     assert verdict.kind == "no automaton agrees"
     assert "sides with the language in 100%" in verdict.reasons[0]
     assert sides_with_extracted(pairs[:1], [np.zeros(5)], modelled, min_length=0) is None

@@ -259,7 +259,7 @@ class _Judge:
             reason = f"no sampled string has symbols above τ = {self.threshold.value:.2g} alone"
         found = Extraction(
             algorithm=algorithm,
-            verdict=self._without_grammar(causal, reason),
+            verdict=verdict_of(causal, self.threshold, None, None, absent=reason),
             threshold=self.threshold,
             letters=letters,
             ambiguous=ambiguous_share(letters, self.subject.observed),
@@ -278,11 +278,8 @@ class _Judge:
         except EmptyLanguageError:
             return found
         except TooManyRulesError as error:
-            return replace(found, verdict=self._without_grammar(causal, f"the automaton is too large: {error}"))
-
-    def _without_grammar(self, causal: CausalCheck, reason: str) -> Verdict:
-        has_truth = self.truth is not None
-        return verdict_of(causal, self.threshold, None, None, has_truth=has_truth, absent=reason)
+            reason = f"the automaton is too large: {error}"
+            return replace(found, verdict=verdict_of(causal, self.threshold, None, None, absent=reason))
 
     def _agreement(self, extracted: Simulator, true: Recognizer | None) -> tuple[Threshold, Modelled, Agreement]:
         """Return the threshold, fitted where none separates, and the agreement on validation strings."""
@@ -321,14 +318,7 @@ class _Judge:
         return replace(
             extraction,
             threshold=threshold,
-            verdict=verdict_of(
-                extraction.causal,
-                threshold,
-                trained.extracted_model.value,
-                comparison,
-                sides,
-                has_truth=self.truth is not None,
-            ),
+            verdict=verdict_of(extraction.causal, threshold, trained.extracted_model.value, comparison, sides),
             trained=trained,
             short=short,
             forbidden_mass=forbidden_mass(observed, modelled, extracted),

@@ -45,8 +45,6 @@ def verdict_of(
     agreement: float | None,
     comparison: Comparison | None,
     sides: float | None = None,
-    *,
-    has_truth: bool,
     absent: str = "the transitions accept no string with symbols",
 ) -> Verdict:
     """Return the verdict, with a remark where the model does not need the stack.
@@ -56,23 +54,22 @@ def verdict_of(
         threshold: between what can follow and what cannot.
         agreement: the share of validation prefixes after which model and extracted grammar allow the same symbols;
             None if there is no grammar.
-        comparison: of the extracted with the true grammar.
+        comparison: of the extracted with the true grammar; None if that is unknown, or there is no grammar.
         sides: where they differ, the share of cases in which the model sides with the extracted one.
-        has_truth: whether the true grammar is known.
         absent: why there is no grammar, if there is none.
     """
     if reasons := _reasons(causal, threshold, agreement, absent):
         verdict = Verdict("no automaton agrees", tuple(reasons))
     else:
-        verdict = _of_agreeing(comparison, sides, has_truth=has_truth)
+        verdict = _of_agreeing(comparison, sides)
     if causal.disabled_difference >= MIN_OF_DISABLED:
         return verdict
     remark = f"the model does not need this stack: disabling it costs {causal.disabled_difference:+.4f} nats per token"
     return Verdict(verdict.kind, (*verdict.reasons, remark))
 
 
-def _of_agreeing(comparison: Comparison | None, sides: float | None, *, has_truth: bool) -> Verdict:
-    if not has_truth or comparison is None:
+def _of_agreeing(comparison: Comparison | None, sides: float | None) -> Verdict:
+    if comparison is None:
         return Verdict("other language", ("agrees with the model; the grammar of the data is unknown",))
     if comparison.is_equal:
         return Verdict("exact", (f"up to length {comparison.max_length}",))
