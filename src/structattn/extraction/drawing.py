@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from structattn.extraction.automaton import BOTTOM, PushdownAutomaton, Transition
-from structattn.report.page import Markup, joined, tag, visible
+from structattn.report.page import Markup, tag, visible
 
 _STYLE = """
 svg.automaton { --paper: #ffffff; --ink: #1b2028; --muted: #5d6675; --line: #8a93a1; background: var(--paper);
@@ -155,4 +155,4 @@ def _circle(place: complex, radius: float, class_: str) -> Markup:
 
 
 def _text(place: complex, text: str, class_: str) -> Markup:
-    return tag("text", joined(text.strip()), x=f"{place.real:.1f}", y=f"{place.imag:.1f}", class_=class_ or "line")
+    return tag("text", text.strip(), x=f"{place.real:.1f}", y=f"{place.imag:.1f}", class_=class_ or "line")

@@ -229,10 +229,7 @@ def _renamed(grammar: Grammar) -> Grammar:
         )
     names = _names(grammar.alphabet)
     name: Mapping[str, str] = {left: next(names) for left in order}
-    rules = sorted(
-        (each for each in grammar.rules),
-        key=lambda each: (order.index(each.left), len(each.right) > 0, len(each.right)),
-    )
+    rules = sorted(grammar.rules, key=lambda each: (order.index(each.left), len(each.right) > 0, len(each.right)))
     return Grammar(
         name[grammar.start],
         grammar.alphabet,

@@ -62,7 +62,7 @@ def causal_rows(extraction: Extraction) -> list[tuple[str, str]]:
         return [("the model", model), ("mean weights of each step of the automaton", extracted), disabled]
     return [
         ("the model", model),
-        ("mean weights of each letter", f"{causal.letters:.4f} ({causal.letters - causal.model:+.4f})"),
+        ("mean weights of each letter", f"{causal.letters:.4f} ({causal.letters_difference:+.4f})"),
         ("the extracted transitions alone", extracted),
         disabled,
     ]
@@ -73,7 +73,7 @@ def extraction_page(run: TrainedRun, extraction: Extraction) -> bytes:
     name = name_of(run.run_dir)
     parts = [
         tag("h1", f"What the stack of {name} has learned"),
-        tag("p", tag("strong", _verdict(extraction)), joined(f": {'; '.join(extraction.verdict.reasons)}.")),
+        tag("p", tag("strong", _verdict(extraction)), f": {'; '.join(extraction.verdict.reasons)}."),
     ]
     if extraction.minimal is not None:
         automaton, text = extraction.minimal.automaton, extraction.minimal.text

@@ -15,7 +15,7 @@ from structattn.extraction.stacks import Observation, StackReader
 from structattn.extraction.transitions import Evidence, allowed_steps
 from structattn.loading.trained_run import TrainedRun
 from structattn.support.errors import DataError
-from structattn.support.special_tokens import EOS_CLASS, FIRST_SYMBOL, id_of
+from structattn.support.special_tokens import EOS_CLASS, FIRST_SYMBOL, class_of
 from structattn.tasks.language_modeling.prompts import TextEncoder
 
 VALIDATION = 150  # strings whose cross-entropy is compared
@@ -187,7 +187,7 @@ def _samples(run: TrainedRun, count: int, seed: int) -> list[String]:
 
 def lowest(observation: Observation) -> float:
     """Return the lowest log-probability of a symbol of a string, or of its end."""
-    classes = np.append(observation.ids[1:] - id_of(0), EOS_CLASS)
+    classes = np.append(class_of(observation.ids[1:]), EOS_CLASS)
     return float(np.take_along_axis(observation.log_probabilities, classes[:, None], 1).min())
 
 
@@ -209,7 +209,7 @@ def short_strings(
             if row[EOS_CLASS] > modelled.log_threshold:
                 found.append(string)
             longer += [
-                np.append(string, symbol) for symbol in alphabet if row[symbol - id_of(0)] > modelled.log_threshold
+                np.append(string, symbol) for symbol in alphabet if row[class_of(symbol)] > modelled.log_threshold
             ]
         layer = longer
     return observe(run, reader, found, with_runs=with_runs, what="short strings")

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager
 from matplotlib.lines import Line2D
 
-from structattn.report.page import Markup, joined, tag
+from structattn.report.page import Markup, tag
 from structattn.report.style import GRID, INK, INKS, LINE, MUTED
 from structattn.support.files import write_atomically
 
@@ -174,7 +174,7 @@ def figure_element(plot: Plot, folder: Path) -> Markup:
     write_files(plot, folder)
     with figure_style(plot.name):
         picture = _inline_svg(plot)
-    return tag("figure", tag("div", picture, class_="scroll"), tag("figcaption", joined(plot.caption)))
+    return tag("figure", tag("div", picture, class_="scroll"), tag("figcaption", plot.caption))
 
 
 def file_name(*parts: str) -> str:
