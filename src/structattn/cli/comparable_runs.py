@@ -86,9 +86,3 @@ def differing_settings(groups: Iterable[Sequence[Run]], by: str) -> list[str]:
             fields |= dict.fromkeys(name for name in {**first, **other} if first.get(name) != other.get(name))
     free = ("seed", "data", by, *_WITHOUT_EFFECT)
     return [name for name in fields if name not in free and not name.startswith(f"{by}.")]
-
-
-def in_words(names: Sequence[str]) -> str:
-    """Return names, the first of many."""
-    more = len(names) - _SHOWN
-    return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from structattn.cli.comparable_runs import differing_settings, in_words, require_same_data
+from structattn.cli.comparable_runs import differing_settings, require_same_data
 from structattn.cli.output import literal, numbers_table, print_line, print_table
 from structattn.metrics.seeds import DifferenceOverSeeds, difference_over_seeds
 from structattn.metrics.statistics import SampleStatistics, sample_statistics
@@ -17,7 +17,7 @@ from structattn.report.runs import Run, read_run
 from structattn.report.tables import Column
 from structattn.settings.sweep import STOPPED_EARLY, SweepSettings, read_sweep
 from structattn.support.errors import StructattnError, UsageError
-from structattn.support.grouping import grouped
+from structattn.support.grouping import grouped, listed
 from structattn.sweeps.outcome import TrialResult
 from structattn.sweeps.plan import Plan
 from structattn.sweeps.results import is_sweep
@@ -195,7 +195,7 @@ def _warn_of_missing(
     for cell in cells:
         missing[_group(cell, by)] += sweep.restarts_of(cell) - len(ended.get(tuple(cell.values()), ()))
     if count := missing.total():
-        of_groups = in_words([f"{number} of {group}" for group, number in missing.items() if number])
+        of_groups = listed([f"{number} of {group}" for group, number in missing.items() if number])
         trials = sum(map(sweep.restarts_of, cells))
         reason = "they failed, diverged or have not ended in this folder"
         _warn(f"{count} of {trials} trials have no score and are left out, since {reason}: {of_groups}")
@@ -212,7 +212,7 @@ def _of_runs(paths: Sequence[Path], by: str, split: str) -> tuple[list[_Trained]
         require_same_data(runs)
     groups = grouped(zip(runs, names, strict=True), lambda named: named[1]).values()
     if differing := differing_settings([[run for run, _ in group] for group in groups], by):
-        _warn(f"runs of one group differ in {in_words(differing)}; means and intervals are over these, too")
+        _warn(f"runs of one group differ in {listed(differing)}; means and intervals are over these, too")
     trained = [
         _Trained(str(run.folder), name, (), run.settings["seed"], run.scores.get(split))
         for run, name in zip(runs, names, strict=True)

@@ -1,7 +1,7 @@
-"""Groups of values with equal keys, and names that tell groups apart."""
+"""Groups of values with equal keys, names that tell groups apart, and lists of names in messages."""
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TypeVar
 
 Value = TypeVar("Value")
@@ -24,3 +24,9 @@ def numbered(names: Iterable[str]) -> list[str]:
         counts[name] += 1
         found.append(name if counts[name] == 1 else f"{name} ({counts[name]})")
     return found
+
+
+def listed(names: Sequence[object], most: int = 5) -> str:
+    """Return the first ``most`` names, separated by commas, and the number of the others: ``"a, b and 3 more"``."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(map(str, names[:most])) + more

@@ -14,11 +14,10 @@ from structattn.runs.selection import MismatchError, checkpoints_of, require_fin
 from structattn.runs.store import checkpoint_updates
 from structattn.settings.run import RunSettings
 from structattn.support.errors import CheckpointError
+from structattn.support.grouping import listed
 from structattn.tasks.model import expected_weights, vocabulary_weights
 from structattn.text.folders.header import read_header
 from structattn.text.folders.prepared import PreparedFolder
-
-_NAMED = 5  # tensors in a message
 
 
 @dataclass(frozen=True)
@@ -85,15 +84,10 @@ def describe(description: Mapping[str, Any]) -> str:
         "not taken, of another shape": shapes,
         "unused": description["unused"],
     }
-    lists = [f"{len(names)} {what}: {_first(names)}" for what, names in parts.items() if names]
+    lists = [f"{len(names)} {what}: {listed(names)}" for what, names in parts.items() if names]
     count = len(description["taken"])
     taken = f"{count} tensor{'s' * (count != 1)} taken from {description['run']}, update {description['update']}"
     return "; ".join([taken, *lists])
-
-
-def _first(names: list[str]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more
 
 
 def read_initial_weights(run_dir: Path, prepared: PreparedFolder, settings: RunSettings) -> InitialWeights:

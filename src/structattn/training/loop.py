@@ -14,6 +14,7 @@ from structattn.runs.metadata import PAUSED
 from structattn.runs.selection import selection_score
 from structattn.settings.training import Budget
 from structattn.support.errors import NonFiniteError
+from structattn.support.grouping import listed
 from structattn.tasks.task import BatchT, ExampleTask, Scores, Task
 from structattn.training.learner import Learner, generator_states, set_generator_states
 from structattn.training.non_finite import first_gradient_not_finite, record_non_finite
@@ -115,10 +116,9 @@ def _non_finite_error(
     for optimizer in learner.optimizers:
         optimizer.zero_grad()
     examples = [example for batch in update.batches for example in batch.examples]
-    named = ", ".join(str(example) for example in examples[:EXAMPLES_NAMED])
-    more = f" and {len(examples) - EXAMPLES_NAMED} more" if len(examples) > EXAMPLES_NAMED else ""
     return NonFiniteError(
-        f"update {update.number} is not finite: {problem}; first: {first}; examples {named}{more}; nothing was changed"
+        f"update {update.number} is not finite: {problem}; first: {first}; examples "
+        f"{listed(examples, EXAMPLES_NAMED)}; nothing was changed"
     )
 
 
