@@ -195,9 +195,8 @@ def print_claims(claims: Sequence[ClaimResult]) -> None:
     """Print one row per claim and cell."""
     if not claims:
         return
-    table = Table("claim", *claims[0].cell, title="Claims", title_justify="left")
-    for heading in ("ours", "compared with", "difference (95 %)", ""):
-        table.add_column(heading, justify="right")
+    headings = ["ours", "compared with", "difference (95 %)", ""]
+    table = numbers_table(["claim", *claims[0].cell], headings, title="Claims")
     for claim in claims:
         cell = (literal(name) for name in claim.cell.values())
         table.add_row(literal(claim.description), *cell, *claim.texts)

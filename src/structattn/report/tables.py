@@ -11,6 +11,7 @@ from structattn.report.page import (
     duration,
     joined,
     nats,
+    number_cell,
     percent,
     perplexity,
     points,
@@ -82,7 +83,7 @@ def table_of_rows(
     first, *numbers = headings
     head = [tag("th", "run"), tag("th", first), *(tag("th", each, class_="number") for each in numbers)]
     body = [
-        [tag("th", swatch(style), run.name, scope="row"), tag("td", name), *map(_number, cells)]
+        [tag("th", swatch(style), run.name, scope="row"), tag("td", name), *map(number_cell, cells)]
         for run, style, rows in runs
         for name, cells in rows
     ]
@@ -106,16 +107,13 @@ def _columns(runs: Sequence[Run], split: str) -> tuple[Column, ...]:
     return *always, *(column for column in _OPTIONAL if any(column.of(score) is not None for score in scores))
 
 
-def _number(text: str, best: bool = False) -> Markup:
-    return tag("td", tag("strong", text) if best else text, class_="number")
-
-
 def _cells(column: Column, scores: Sequence[Score]) -> list[Markup]:
     """Return the cells of a column; the best value is bold if two or more runs have one."""
     values = [column.of(score) for score in scores]
     known = [value for value in values if value is not None]
     best = column.best(known) if column.best is not None and len(known) > 1 else None
-    return [_number(column.written(value), best=value is not None and value == best) for value in values]
+    written = [(column.written(value), value is not None and value == best) for value in values]
+    return [number_cell(tag("strong", text) if is_best else text) for text, is_best in written]
 
 
 def _first(run: Run, name: str) -> Any:
@@ -138,7 +136,7 @@ def _run_row(run: Run, style: LineStyle) -> list[Markup]:
         duration(result.get("seconds")),
         str(result.get("reason", MISSING)).replace("_", " "),
     )
-    return [_title(run, style, run.model or MISSING), *map(_number, cells)]
+    return [_title(run, style, run.model or MISSING), *map(number_cell, cells)]
 
 
 def collect_baselines(runs: Sequence[Run], splits: Sequence[str]) -> dict[str, dict[str, Score]]:
@@ -155,7 +153,7 @@ def _baseline_row(name: str, scores: Mapping[str, Score], split: str, columns: S
     weights = next((score["weights"] for score in scores.values() if score.get("weights")), None)
     detail = "weights " + " ".join(f"{weight:.2f}" for weight in weights) if weights else "counts"
     title = tag("th", f"{name} baseline", tag("div", detail, class_="model"), scope="row")
-    return [title, *[_number(column.written(column.of(scores.get(split, {})))) for column in columns]]
+    return [title, *[number_cell(column.written(column.of(scores.get(split, {})))) for column in columns]]
 
 
 def _split_table(split: str, runs: Sequence[tuple[Run, LineStyle]], baselines: Mapping[str, Any]) -> Markup:
