@@ -38,7 +38,6 @@ from structattn.runs.metadata import environment, hardware
 RESULTS = Path(__file__).with_name("results")
 TEXT = ["--train", "train.en", "--valid", "valid.en", "--workers", "1", "--output", "out"]
 PAIRS = ["--train", "train.de", "train.en", "--valid", "valid.de", "valid.en", "--workers", "1", "--output", "out"]
-FORMAL = ["prepare", "formal-language", "dyck", "--output", "out"]
 SIZES = ["--train", "60", "--valid", "20", "--test-per-length", "4"]
 LENGTHS = ["--train-lengths", "4", "12", "--test-lengths", "4", "12"]
 COMMANDS = {  # name -> folder on which it runs, arguments

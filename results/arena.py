@@ -144,7 +144,7 @@ def share(proportion: Proportion) -> str:
 def row(entry: Entry) -> list[str]:
     """Return the line of a model."""
     return [
-        f"{entry.model} (added)" if entry.added else entry.model,
+        entry.model,
         str(len(entry.trials)),
         *(mean(entry.numbers(f"accuracy_{place}"), entry.strings(place)) for place in PLACES),
         *(mean(entry.numbers(f"members_difference_{place}")) for place in PLACES),
@@ -154,25 +154,24 @@ def row(entry: Entry) -> list[str]:
     ]
 
 
-def rule_rows(entry: Entry) -> list[list[str]]:
-    """Return the lines of the trivial rules, which score the same for all trials."""
+def rule_scores(entry: Entry) -> dict[str, list[Proportion]]:
+    """Return trivial rule -> its accuracy within the lengths of training and beyond, the same for all trials."""
     rules = entry.trials[0]["scores"]["test"]["recognition"]["rules"]
-    found = {name: [pooled(bands, place) for place in PLACES] for name, bands in rules.items()}
+    return {name: [pooled(bands, place) for place in PLACES] for name, bands in rules.items()}
+
+
+def rule_rows(entry: Entry) -> list[list[str]]:
+    """Return the lines of the trivial rules."""
     return [
         [f"*rule: {name}*", "", *(f"{each.value:.3f} [{each.lower:.3f}, {each.upper:.3f}]" for each in two), *[""] * 6]
-        for name, two in found.items()
+        for name, two in rule_scores(entry).items()
     ]
-
-
-def rule_scores(entry: Entry) -> dict[str, list[float]]:
-    """Return rule -> its accuracy within the lengths of training and beyond."""
-    rules = entry.trials[0]["scores"]["test"]["recognition"]["rules"]
-    return {name: [pooled(bands, place).value for place in PLACES] for name, bands in rules.items()}
 
 
 def best_rule(of_language: Sequence[Entry]) -> str:
     """Return which models are above the best rule, if that scores better than it should; else nothing."""
-    rule, scores = max(rule_scores(of_language[0]).items(), key=lambda each: max(each[1]))
+    accuracies = {name: [each.value for each in two] for name, two in rule_scores(of_language[0]).items()}
+    rule, scores = max(accuracies.items(), key=lambda each: max(each[1]))
     if max(scores) <= FAIR:
         return ""
     if min(scores) == 1:

@@ -24,13 +24,11 @@ class Entry:
         model: its name.
         language: the language.
         trials: their lines, at least one.
-        added: whether it is a run that was trained elsewhere.
     """
 
     model: str
     language: str
     trials: Sequence[Mapping[str, Any]]
-    added: bool = False
 
     def numbers(self, name: str) -> list[float]:
         """Return a score of the split test of each trial."""
@@ -61,7 +59,7 @@ def pooled(bands: Mapping[str, Mapping[str, Any]], place: str) -> Proportion:
 
 
 def entries(results: Stored) -> list[Entry]:
-    """Return the models with trials on each language, in the order of the recipe; then those that were added."""
+    """Return the models with trials on each language, in the order of the recipe."""
     found = []
     for cell in cells_of(results.recipe):
         trials = sorted(results.trials_of(cell), key=lambda trial: trial["restart"])

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -197,7 +197,6 @@ def _is_first_to_fail(store: Store) -> bool:
         return True
 
 
-Strategy = Literal["ddp", "fsdp"]
 _METHODS = ("attend", "initial_state", "step", "explain")  # of layers, besides forward
 
 
