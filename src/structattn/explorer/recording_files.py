@@ -20,6 +20,7 @@ from structattn.support.files import replace_file, write_atomically
 from structattn.support.json_files import Shape, json_with_digest, load_json, without_digest
 from structattn.support.reading import MAX_BYTES
 from structattn.support.validation import first_problem
+from structattn.tasks.loaded import Side
 
 Json = dict[str, Any]
 _Index = Annotated[int, Field(ge=0, le=10_000)]
@@ -34,7 +35,7 @@ class _Contents(Shape):
 
 
 class _Record(Shape):
-    side: Literal["encoder", "decoder"] | None = None
+    side: Side | None = None
     layer: _Index
     sublayer: Literal["attention", "cross", "stack", "receptive-field", "source-receptive-field"]
     head: _Index | None = None
@@ -82,7 +83,7 @@ class _Example(Shape):
 
 
 class RecordingShape(Shape):
-    """A recording of examples; the context of its validation is the list of packed arrays."""
+    """A recording of examples; the context of its validation is an ``ArrayReader``."""
 
     run: dict[str, Any]
     examples: list[_Example]

@@ -18,6 +18,7 @@ from structattn.explorer.interventions import ForcedAction, HeadOff, Interventio
 from structattn.settings.prepare import Split
 from structattn.support.errors import UsageError
 from structattn.support.validation import first_problem
+from structattn.tasks.loaded import Side
 
 MAX_BYTES = 256 * 1024  # of a request's body
 TOKEN_HEADER = "x-structattn-token"  # the name of a header
@@ -121,7 +122,6 @@ MAX_INTERVENTIONS = 64
 _MAX_INDEX = 1 << 20
 
 Index = Annotated[int, Field(ge=0, le=_MAX_INDEX)]
-Side = Literal["encoder", "decoder"]
 
 
 class _Request(BaseModel):
