@@ -5,14 +5,12 @@ runs that case once and prints the peak resident memory of its process.
 """
 
 import json
-import re
-import resource
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
+from memory import resident_bytes
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -154,24 +152,13 @@ MEMORY_CASES: dict[str, Callable[[], Work]] = {
 }
 
 
-def peak_resident_bytes() -> int:
-    """Return the peak resident memory of this process.
-
-    VmHWM is preferred, because ru_maxrss includes the parent process.
-    """
-    status = Path("/proc/self/status")
-    if status.exists():
-        return int(re.search(r"VmHWM:\s+(\d+) kB", status.read_text())[1]) * 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
 def main() -> None:
     """Run the named case once and print its time and the peak resident memory of this process."""
     work = MEMORY_CASES[sys.argv[1]]()
     start = time.perf_counter()
     work()
     seconds = time.perf_counter() - start
-    print(json.dumps({"seconds": seconds, "peak_resident_bytes": peak_resident_bytes()}))
+    print(json.dumps({"seconds": seconds, "peak_resident_bytes": resident_bytes()}))
 
 
 if __name__ == "__main__":

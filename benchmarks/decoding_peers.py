@@ -18,7 +18,6 @@ import argparse
 import ctypes
 import gc
 import json
-import re
 import statistics
 import subprocess
 import sys
@@ -33,6 +32,7 @@ from typing import Any
 import ctranslate2
 import torch
 import yaml
+from memory import resident_bytes
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -149,15 +149,9 @@ def memory_of(method: Method, beam: int) -> float:
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)  # what laying out the weights has freed
     Path("/proc/self/clear_refs").write_text("5")  # resets the peak
-    before = _kib("VmRSS")
+    before = resident_bytes("VmRSS")
     method.run(sources, beam)
-    return (_kib("VmHWM") - before) / 1024 / SENTENCES
-
-
-def _kib(name: str) -> int:
-    found = re.search(rf"{name}:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    assert found is not None
-    return int(found[1])
+    return (resident_bytes() - before) / 2**20 / SENTENCES
 
 
 def memory_in_own_process(row: dict[str, Any]) -> float:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from cases import peak_resident_bytes
+from memory import resident_bytes
 from operator_cases import CASES, Case, fused_softmax
 from torch import Tensor
 
@@ -155,9 +155,9 @@ def main() -> None:
     torch.manual_seed(0)
     warm, leaves = case.leaves(8), case.leaves(int(length))
     forward_and_backward(lambda given: case.call(given, choice), warm)()
-    before = peak_resident_bytes()
+    before = resident_bytes()
     forward_and_backward(lambda given: case.call(given, choice), leaves)()
-    print(json.dumps({"bytes": peak_resident_bytes() - before}))
+    print(json.dumps({"bytes": resident_bytes() - before}))
 
 
 if __name__ == "__main__":

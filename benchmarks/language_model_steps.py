@@ -13,7 +13,6 @@ above that of the process before it builds the model.
 
 import argparse
 import json
-import re
 import subprocess
 import sys
 import tempfile
@@ -25,6 +24,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from memory import resident_bytes
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -44,7 +44,6 @@ MODELS = {"Tf": "5", "Tf+Sup": "2.superposition-511.2", "Tf+Nd": "2.nondetermini
 SIZES = {"d_model": 256, "d_ff": 1024, "num_heads": 8, "tied_embeddings": True, "init_scale": 0.01}
 WORDS, TOKENS, SEED = 23_832, 512, 1
 WARM_UP, MEMORY_UPDATES = 3, 12
-BYTES_PER_KIB = 1024
 
 
 @dataclass(frozen=True)
@@ -122,20 +121,11 @@ def peak_memory(model: str, data: Path, threads: int) -> int:
 
 def print_memory(model: str, data: Path) -> None:
     """Train for some updates on the largest batches and print how far that has raised the peak memory."""
-    before = memory_of_process("VmRSS")
+    before = resident_bytes("VmRSS")
     trainer = Trainer.of(model, data)
     for indices in trainer.task.training_batches(0)[:MEMORY_UPDATES]:
         trainer.seconds(indices)
-    print(memory_of_process("VmHWM") - before)
-
-
-def memory_of_process(field: str) -> int:
-    """Return the resident memory of this process in bytes, now (VmRSS) or at its peak (VmHWM), under Linux.
-
-    The peak that ``getrusage`` returns would include that of the process that started this one.
-    """
-    status = Path("/proc/self/status").read_text()
-    return int(re.search(rf"^{field}:\s*(\d+) kB$", status, re.MULTILINE)[1]) * BYTES_PER_KIB
+    print(resident_bytes() - before)
 
 
 def show(results: dict[str, dict[str, Any]]) -> None:

@@ -27,6 +27,7 @@ from training_steps import MODELS, POINTER_MODELS, pointer_step, step_of_model
 
 import structattn
 from structattn.operators.common.kernels import compiled_kernels
+from structattn.support.devices import processor_name
 
 HERE = Path(__file__).parent
 console = Console()
@@ -129,10 +130,8 @@ def training_steps() -> dict[str, Any]:
 def machine() -> dict[str, Any]:
     """Describe the machine."""
     found = compiled_kernels()
-    lines = Path("/proc/cpuinfo").read_text().split("\n") if Path("/proc/cpuinfo").exists() else []
-    models = {line.partition(":")[2].strip() for line in lines if line.startswith("model name")}
     return {
-        "processor": ", ".join(sorted(models)) or platform.processor(),
+        "processor": processor_name(),
         "threads": torch.get_num_threads(),
         "instruction_set": found[0] if found else "none",
         "structattn": structattn.__version__,

@@ -12,14 +12,13 @@ import json
 import math
 import statistics
 import tempfile
-import time
 from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
 from torch import nn
 from torch.nn import functional as F
-from training_steps import step_of_model
+from training_steps import interleaved, step_of_model
 
 WIDTH, HEADS, HIDDEN, LAYERS, RATE = 32, 4, 64, 5, 0.1
 LENGTH, STRINGS, CLASSES = 60, 10, 4
@@ -90,16 +89,11 @@ def main() -> None:
     parser.add_argument("--output", type=Path, help="write the results to this JSON file")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    seconds: dict[str, list[float]] = {"plain": [], "ours": []}
     with tempfile.TemporaryDirectory() as folder:
         works = {"plain": plain_step(), "ours": step_of_model("Tf", LENGTH, Path(folder))}
-        for _ in range(REPEATS):
-            for name, work in works.items():
-                start = time.process_time()
-                work()
-                seconds[name].append(time.process_time() - start)
+        seconds = interleaved(works, REPEATS, "training steps")
     medians = {name: statistics.median(values) for name, values in seconds.items()}
-    ratio = statistics.median(o / p for o, p in zip(seconds["ours"], seconds["plain"], strict=True))
+    ratio = statistics.median(seconds["ours"] / seconds["plain"])
     result = {
         "command": "python benchmarks/plain_eager.py",
         "date": datetime.now(UTC).date().isoformat(),

@@ -8,7 +8,6 @@ of the one thread, which other processes on the machine prolong less than the ti
 
 import argparse
 import json
-import resource
 import statistics
 import time
 from datetime import UTC, datetime
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from memory import resident_bytes
 from torch import Tensor
 
 from structattn.operators.nondeterministic_stack.contents import nondeterministic_stack_contents
@@ -57,7 +57,7 @@ def main() -> None:
     torch.set_num_threads(1)
     compared = ratios()
     taken = seconds(logits_of(LONG))
-    mebibytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024  # Linux counts in KiB
+    mebibytes = resident_bytes() / 2**20
     content = {
         "command": "OMP_NUM_THREADS=1 python benchmarks/stack_contents.py",
         "date": datetime.now(UTC).date().isoformat(),

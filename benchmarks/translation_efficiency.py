@@ -13,8 +13,6 @@ reserved by torch on a GPU. Batches consist of the longest training pairs.
 import argparse
 import json
 import platform
-import re
-import resource
 import statistics
 import subprocess
 import sys
@@ -26,6 +24,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from memory import resident_bytes
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -79,15 +78,7 @@ def memory_of_update(folder: Path, tokens: int) -> float:
         return float("inf")
     if learner.device.type == "cuda":
         return torch.cuda.max_memory_reserved() / GIB
-    return _peak_kib() / 2**20
-
-
-def _peak_kib() -> int:
-    """Return the peak memory of this process; ``ru_maxrss`` would include that of its parent process."""
-    status = Path("/proc/self/status")
-    if not status.exists():
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024  # macOS counts bytes
-    return int(re.search(r"VmHWM:\s+(\d+) kB", status.read_text())[1])
+    return resident_bytes() / GIB
 
 
 def fits(folder: Path, tokens: int, memory: float) -> bool:
