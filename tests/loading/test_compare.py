@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 
 import pytest
 from typer.testing import CliRunner
@@ -52,6 +53,14 @@ def test_the_difference_is_that_of_the_evaluated_cross_entropies(runs):
     assert f"{kept['difference']:+.4f}" in shown.output
     page = likelihood_sections([(run, line_style(0)) for run in read_recorded_runs([runs / "one", runs / "two"])])
     assert f"{kept['difference']:+.4f}" in page
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_any_run_is_scored(runs, tmp_path, monkeypatch):
+    shutil.copytree(runs / "two", tmp_path / "run", ignore=shutil.ignore_patterns("analyses"))
+    (tmp_path / "run/analyses").touch()
+    monkeypatch.setattr("structattn.loading.compare.open_run", None)
+    refused = CliRunner().invoke(app, ["compare", str(runs / "one"), str(tmp_path / "run")])
+    assert (refused.exit_code, "run/analyses: Not a directory" in refused.output) == (1, True), refused.exception
 
 
 def test_a_run_of_another_task_is_refused_by_its_task(runs, tmp_path):

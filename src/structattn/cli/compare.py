@@ -86,6 +86,8 @@ def _compare_runs(base: Path, others: Sequence[Path], split: str, samples: int, 
     warning = different_ends({str(run): existing_run(run).read_card()["result"] for run in (base, *others)})
     if warning:
         print_line(f"warning: {warning}", error=True)
+    for other in others:
+        check_writable_folder(other / "analyses")
     if existing_run(base).read_settings().task == "translation":
         _compare_translations(base, others, split, samples, data, json)
     else:
@@ -124,8 +126,6 @@ def _compare_translations(
         write_comparison,
     )
 
-    for other in others:
-        check_writable_folder(other / "analyses")
     comparisons, examples = [], 0
     for other in others:
         whole = compare_runs(base, other, split, samples, data)
