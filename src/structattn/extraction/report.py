@@ -24,7 +24,7 @@ def extraction_section(runs: Sequence[tuple[Run, LineStyle]], report: Path) -> M
         return Markup("")
     rows = [[_name(run, style, content, report), *_cells(content)] for run, style, content in found]
     grammars = [_grammar(run, content) for run, _, content in found if content["grammar"]]
-    note = "Transitions of the best runs of prefixes, merged; structattn extract has written the pages."
+    note = "The page of each automaton, which structattn extract has written, says how it was found."
     return joined(
         tag("h3", "What the stacks have learned"),
         stacked_table(("run", "automaton", "controls", "transitions", "causal check, nats"), rows),
