@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from structattn.cli.output import print_line
+from structattn.support.errors import UsageError
 from structattn.support.files import check_writable_folder
 from structattn.support.imports import require_modules
 from structattn.support.reading import MAX_INTEGER
@@ -96,7 +97,6 @@ def prepared_data(folder: Path, seed: int, strings: int) -> Path:
     Raises:
         UsageError: the existing strings were sampled with other options.
     """
-    from structattn.support.errors import UsageError
     from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
     from structattn.text.folders.prepared import open_prepared
 

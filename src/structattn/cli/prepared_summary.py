@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from structattn.support.environment import escape_control_characters
 from structattn.support.reading import MAX_INTEGER
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ def print_summary(folder: Path) -> None:
     from rich.console import Console
     from rich.markup import escape
 
-    from structattn.support.environment import escape_control_characters
     from structattn.text.folders.prepared import open_prepared
 
     prepared = open_prepared(folder)
@@ -33,7 +33,6 @@ def print_summary(folder: Path) -> None:
 
 def print_language(folder: Path) -> None:
     """Print what the header of a prepared folder says of a language from a file."""
-    from structattn.support.environment import escape_control_characters
     from structattn.tasks.formal_languages.summary import SUMMARY
     from structattn.text.folders.header import read_header
 

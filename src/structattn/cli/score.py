@@ -19,6 +19,7 @@ from structattn.cli.options import (
 )
 from structattn.cli.output import print_results
 from structattn.support.environment import escape_control_characters
+from structattn.support.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     from structattn.tasks.scores import Score
@@ -48,7 +49,6 @@ def score(
         structattn score runs/stack < lines.txt
         structattn score runs/de-en --source new.de --target new.en
     """
-    from structattn.support.errors import UsageError
     from structattn.support.progress import progress
     from structattn.tasks.loaded import in_chunks
     from structattn.tasks.registry import kind_of
@@ -84,7 +84,6 @@ def _plain(numbered: "tuple[int, Score]") -> str:
 
 def _lines(source: Path, target: Path) -> Iterator[tuple[str, str]]:
     """Yield the pairs of lines; both files must have the same number of lines."""
-    from structattn.support.errors import DataError
     from structattn.text.reading import Notices, read_lines
 
     both = zip_longest(read_lines(source, Notices()), read_lines(target, Notices()))

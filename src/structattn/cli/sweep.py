@@ -7,6 +7,7 @@ import typer
 
 from structattn.cli.options import Json
 from structattn.cli.output import print_json, print_line
+from structattn.support.errors import UsageError
 
 EngineName = Literal["pool", "ray", "slurm"]
 
@@ -64,7 +65,6 @@ def sweep(
     """
     from structattn.cli.sweep_view import live_view, print_added, print_rows
     from structattn.settings.sweep import load_sweep
-    from structattn.support.errors import UsageError
     from structattn.support.processes import available_cores
     from structattn.sweeps.added import add_run
     from structattn.sweeps.data_preparation import require_names
@@ -116,7 +116,6 @@ def _parameter(assignment: str) -> tuple[str, bool | float | str]:
     What YAML reads as an integer in another base, such as the time 1:30:00 or the account 007, is text.
     """
     from structattn.settings.yaml import parse_yaml
-    from structattn.support.errors import UsageError
 
     name, separator, text = assignment.partition("=")
     if not separator or not name.isidentifier():

@@ -21,7 +21,7 @@ from structattn.cli.options import (
     standard_input_lines,
 )
 from structattn.cli.output import print_results
-from structattn.support.errors import UsageError
+from structattn.support.errors import DataError, UsageError
 
 Precision = Literal["float32", "bf16"]
 LINES_AT_ONCE = 4096  # sorted and decoded together; the output does not depend on it
@@ -72,7 +72,6 @@ def translate(
     from dataclasses import replace
 
     from structattn.decoding.sampling import seeded_sampling
-    from structattn.support.errors import DataError, UsageError
     from structattn.support.files import create_folder, write_atomically
     from structattn.support.progress import progress
     from structattn.tasks.translation.attended import pharaoh
