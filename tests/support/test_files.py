@@ -70,6 +70,17 @@ def test_links_are_followed(tmp_path):
     assert (tmp_path / "file").read_text() == "new"
 
 
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_a_file_to_which_a_standard_stream_is_redirected_keeps_what_it_has(tmp_path, stream):
+    lines = ["import sys", "from pathlib import Path", "from structattn.support.files import write_atomically"]
+    lines += [f"print('before', file=sys.{stream})", f"write_atomically(Path('/dev/{stream}'), 'content\\n')"]
+    lines += [f"print('after', file=sys.{stream})"]
+    (tmp_path / "file").write_text("earlier\n")
+    with (tmp_path / "file").open("a") as file:
+        subprocess.run([sys.executable, "-c", "\n".join(lines)], check=True, **{stream: file})
+    assert (tmp_path / "file").read_text() == "earlier\nbefore\ncontent\nafter\n"
+
+
 def test_pipes_and_devices_are_written_to(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)

@@ -16,7 +16,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from glob import escape
 from pathlib import Path
 from secrets import token_hex
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, TextIO
 
 from structattn.support.errors import DISK_FULL
 from structattn.support.locks import (
@@ -102,13 +102,30 @@ def _naming(path: Path) -> Iterator[None]:
 def write_atomically(path: Path, content: bytes | str) -> None:
     """Write a file that a user has named, atomically: after a crash, and to others, it has the old content or the new.
 
-    When the function returns, the new content is on disk. A link is followed, and devices and pipes are written to.
+    When the function returns, the new content is on disk. A link is followed, and devices and pipes are written to, as
+    is the file to which standard output or error is redirected: replaced, it would lose what they have written.
     """
     with _naming(path):
+        if stream := _redirected_to(path):
+            stream.flush()
+            stream.buffer.write(_bytes_of(content))
+            stream.flush()
+            return
         if path.exists() and not (path.is_file() or path.is_dir()):
             path.write_bytes(_bytes_of(content))
             return
     replace_file(path.resolve() if path.is_symlink() else path, content)
+
+
+def _redirected_to(path: Path) -> TextIO | None:
+    """Return the standard stream that writes to a regular file; None for all other files."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(
+            OSError, ValueError, AttributeError
+        ):  # a missing file; a stream that is closed, or has no descriptor
+            if path.is_file() and os.path.samestat(path.stat(), os.fstat(stream.fileno())):
+                return stream
+    return None
 
 
 def replace_file(path: Path, content: bytes | str) -> None:
