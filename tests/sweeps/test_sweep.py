@@ -195,6 +195,14 @@ def test_a_damaged_file_of_trials_is_refused(tree, stored, change, message, tmp_
         read_sweep_results(SweepSettings.model_validate(tree), tmp_path / "nowhere", stored)
 
 
+@pytest.mark.parametrize("group", ["settings", "prepare"])
+def test_stored_results_of_settings_that_another_version_knows_are_refused(tree, stored, write_trials, group, tmp_path):
+    first, *others = map(json.loads, stored.read_text().splitlines())
+    write_trials(stored, [first | {group: {**first[group], "colour": "red"}}, *others])
+    with pytest.raises(SettingsError, match=r"jsonl:1: .*colour: no such field"):
+        read_sweep_results(SweepSettings.model_validate(tree), tmp_path / "nowhere", stored)
+
+
 def test_a_folder_in_place_of_a_file_of_trials_is_refused(tree, tmp_path):
     with pytest.raises(DataError, match="cannot be read"):
         read_sweep_results(SweepSettings.model_validate(tree), tmp_path / "nowhere", tmp_path)

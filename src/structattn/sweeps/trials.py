@@ -24,8 +24,7 @@ from structattn.support.seeds import numpy_generator
 
 Cell = dict[str, str]
 
-PREPARE: Final[TypeAdapter[Prepare]] = TypeAdapter(Prepare)
-"""Validates settings of data to prepare."""
+_PREPARE: Final[TypeAdapter[Prepare]] = TypeAdapter(Prepare)
 
 
 @dataclass(frozen=True)
@@ -188,13 +187,22 @@ def _prepare(tree: dict[str, Any], source: str) -> Prepare | None:
         return None
     if "data" in tree:
         raise SettingsError(f"{source}: has both `data` and `prepare`; expected one of them")
+    made = resolve_prepare(given, f"{source}: prepare")
+    return made.seeded(tree["seed"]) if isinstance(made, SampledData) else made
+
+
+def resolve_prepare(given: object, source: str) -> Prepare:
+    """Validate settings of data to prepare.
+
+    Raises:
+        SettingsError: they are invalid; the message begins with ``source``.
+    """
     try:
-        made: Prepare = PREPARE.validate_python(given)
+        return _PREPARE.validate_python(given)
     except ValidationError as error:
         kind = given.get("kind", "formal_language") if isinstance(given, dict) else given
         known = next((each for each in members_of(Prepare) if literal_of(each, "kind") == kind), None)
-        raise SettingsError(error_message(error, given, f"{source}: prepare", settings=known)) from None
-    return made.seeded(tree["seed"]) if isinstance(made, SampledData) else made
+        raise SettingsError(error_message(error, given, source, settings=known)) from None
 
 
 def drawn_values(sweep: SweepSettings, cell: Cell, restart: int) -> dict[str, float]:

@@ -26,7 +26,7 @@ from structattn.support.locks import exclusive_lock
 from structattn.support.reading import content_of
 from structattn.sweeps.data_preparation import digest_of_data, recorded_sources, require_same_sources
 from structattn.sweeps.outcome import Outcome
-from structattn.sweeps.trials import PREPARE, Trial
+from structattn.sweeps.trials import Trial, resolve_prepare
 
 _KIND: Final = "trial"
 _SECONDS_TO_WAIT: Final = 60.0  # for another sweep that writes the file; it takes some hundredths of a second
@@ -122,6 +122,7 @@ def read_outcome(path: Path | None, trial: Trial) -> Outcome | None:
     """Read the outcome of a trial from a file of trials; None if it has none, or there is no file.
 
     Raises:
+        SettingsError: the results are of settings that this version does not know.
         DataError: the file is damaged, or the results are of other settings, because a default has changed, or of other
             data, because the source files have changed.
     """
@@ -156,11 +157,16 @@ def require_same_data(path: Path, trial: Trial) -> None:
 
 
 def _require_same_settings(stored: dict[str, Any], trial: Trial, path: Path, line: int) -> None:
-    """Compare all settings; the name of a trial is a digest only of those that differ from their defaults."""
+    """Compare all settings; the name of a trial is a digest only of those that differ from their defaults.
+
+    Raises:
+        SettingsError: this version does not know a setting, or refuses its value.
+        DataError: they differ.
+    """
     given = {"data": str(trial.settings.data), "seed": stored["seed"], **copy.deepcopy(stored["settings"])}
     changes = changed_fields(resolve_settings(given, source=f"{path}:{line}"), trial.settings)
     if trial.prepare is not None and stored["prepare"] is not None:
-        prepare = PREPARE.validate_python(stored["prepare"])
+        prepare = resolve_prepare(stored["prepare"], f"{path}:{line}: prepare")
         changes += differences({"prepare": prepare.model_dump()}, {"prepare": trial.prepare.model_dump()})
     if changes:
         reason = f"results of other settings: {'; '.join(changes)}; without this line the trial is trained again"
