@@ -174,6 +174,26 @@ def test_folders_that_do_not_fit_are_refused(build, pretrained, tmp_path):
     refused("has activation_function 'relu'; only 'gelu_new' is supported")
 
 
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("config.json", {"pad_token_id": None}, "pad_token_id: null; positions are counted from it"),
+        ("config.json", {"eos_token_id": [2, 3]}, "eos_token_id: expected an integer"),
+        ("tokenizer.json", {"model": None}, "model: expected an object"),
+        ("tokenizer.json", {"model": {"vocab": [["a", 0.0], ["b"]]}}, r"model\.vocab\..*: expected"),
+        ("tokenizer.json", {"added_tokens": ["<s>"]}, r"added_tokens\.0: expected an object"),
+    ],
+)
+def test_files_that_do_not_say_what_they_should_are_refused_by_name(build, pretrained, file, content, message):
+    from structattn.interop.huggingface.pretrained import load_pretrained
+
+    folder, _, _ = pretrained("roberta")
+    before = json.loads((folder / file).read_text()) if (folder / file).exists() else {}
+    (folder / file).write_text(json.dumps(before | content))
+    with pytest.raises(DataError, match=rf"{file}: {message}"):
+        load_pretrained(build("roberta"), settings_of("roberta", pretrained=folder), SYMBOLS)
+
+
 def test_the_scores_of_pretrained_weights_are_those_of_transformers(pretrained, tmp_path):
     """From the folder's tokenizer to the cross-entropy of sentences, before any training."""
     tokenizers = pytest.importorskip("tokenizers", reason="tokenizers is not installed; pip install 'structattn[mt]'")

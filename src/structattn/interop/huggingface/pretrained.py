@@ -6,9 +6,10 @@ Nothing is downloaded, and only safetensors and JSON files are read.
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import torch
+from pydantic import Field
 from torch import Tensor
 from transformers import GPT2LMHeadModel, PreTrainedModel, RobertaForMaskedLM
 from transformers.utils import logging as transformers_logging
@@ -18,7 +19,7 @@ from structattn.settings.huggingface import Gpt2Settings, RobertaSettings
 from structattn.support.environment import is_out_of_memory
 from structattn.support.errors import DataError, SettingsError
 from structattn.support.files import sha256_of_file
-from structattn.support.json_files import parse_object
+from structattn.support.json_files import Shape, check_shape, parse_object
 from structattn.support.reading import content_of
 from structattn.support.shapes import Int
 from structattn.support.special_tokens import BOS, EOS, PAD, UNK
@@ -41,6 +42,26 @@ OTHERS: Mapping[str, Sequence[str]] = {
 
 BY_TOKEN = ("wte.weight", "word_embeddings.weight", "lm_head.weight", "lm_head.bias", "decoder.weight", "decoder.bias")
 """Ends of the names of tensors with a row for each token."""
+
+
+class _ConfigShape(Shape):
+    eos_token_id: int | None = None  # the library takes a list of them, too
+
+
+class _AddedToken(Shape):
+    content: str
+    id: int
+
+
+class _TokenizerModel(Shape):
+    """The vocabulary: token -> id; of a unigram model, [token, score] in the order of the ids."""
+
+    vocab: dict[str, int] | list[Annotated[list[Any], Field(min_length=2, max_length=2)]] = Field(default={})
+
+
+class _TokenizerShape(Shape):
+    model: _TokenizerModel = _TokenizerModel()
+    added_tokens: list[_AddedToken] = Field(default=[])
 
 
 def digests_of(folder: Path) -> dict[str, str]:
@@ -90,9 +111,13 @@ def load_pretrained(
 
 
 def _read_model(folder: Path, kind: str) -> PreTrainedModel:
-    found = parse_object(content_of(folder / CONFIG), folder / CONFIG).get("model_type")
-    if found != kind:
-        raise SettingsError(f"model.pretrained: {folder / CONFIG} is of a model of type {found!r}; expected {kind!r}")
+    config = folder / CONFIG
+    fields = parse_object(content_of(config), config)
+    if (found := fields.get("model_type")) != kind:
+        raise SettingsError(f"model.pretrained: {config} is of a model of type {found!r}; expected {kind!r}")
+    if kind == "roberta" and fields.get("pad_token_id", PAD) is None:
+        raise DataError(config, "pad_token_id: null; positions are counted from it, expected an integer")
+    check_shape(_ConfigShape, fields, config)
     model_class = GPT2LMHeadModel if kind == "gpt2" else RobertaForMaskedLM
     options = {"local_files_only": True, "use_safetensors": True, "trust_remote_code": False}
     try:
@@ -148,8 +173,9 @@ def _token_ids(folder: Path) -> dict[str, int]:
     path = _tokenizer_path(folder)
     ids = parse_object(content_of(path), path)
     if path.name == "tokenizer.json":
+        check_shape(_TokenizerShape, ids, path)
         vocabulary, added = ids.get("model", {}).get("vocab", {}), ids.get("added_tokens", [])
-        if isinstance(vocabulary, list):  # of a unigram model: tokens with their scores
+        if isinstance(vocabulary, list):
             vocabulary = {token: index for index, (token, _) in enumerate(vocabulary)}
         ids = {**vocabulary, **{each["content"]: each["id"] for each in added}}
     for token, index in ids.items():
