@@ -213,6 +213,21 @@ def test_explanations_of_no_tokens(name):
     assert record.weights.shape == (3, 1, 0, record.first_source)
 
 
+def test_explanations_in_training_have_the_actions_that_the_stack_took(monkeypatch):
+    lm, taken = built("deep rnn, superposition", dropout=0.5).train(), []
+    stack_inputs = lm.recurrence.stack_inputs
+
+    def recorded(outputs):
+        actions, pushed = stack_inputs(outputs)
+        taken.append(actions.softmax(-1))
+        return actions, pushed
+
+    monkeypatch.setattr(lm.recurrence, "stack_inputs", recorded)
+    (record,) = lm.explain(tokens())
+    *steps, _ = taken  # the last are those of the explanation
+    torch.testing.assert_close(record.details["actions"][:, 1:], torch.stack(steps, 1))
+
+
 def test_a_network_without_a_stack_has_nothing_to_explain():
     assert built("lstm").explain(tokens()) == []
 

@@ -102,10 +102,15 @@ class DeepRecurrence(StackController):
         self, x: Float[Tensor, "batch time size"], lengths: Lengths = None
     ) -> Float[Tensor, "batch time output"]:
         """Process whole sequences. Cost: O(T (L G U + G (I + R))), plus that of the stack's steps."""
+        return mask_padding(self._dropped(self.undropped(x, lengths)), lengths)
+
+    def undropped(
+        self, x: Float[Tensor, "batch time size"], lengths: Lengths = None
+    ) -> Float[Tensor, "batch time output"]:
+        """Return the outputs without their dropout, which the stack does not see; undefined at padding."""
         x = mask_padding(x, lengths)
         whole = self.stack is None and not torch.compiler.is_compiling()
-        outputs = self._by_layer(x) if whole else self._by_step(x)
-        return mask_padding(self._dropped(outputs), lengths)
+        return self._by_layer(x) if whole else self._by_step(x)
 
     def _by_layer(self, x: Tensor) -> Tensor:
         """Return the outputs without their dropout: those of one layer after the other, which no stack joins."""

@@ -158,6 +158,8 @@ class RecurrentLanguageModel(nn.Module):
     def explain(self, tokens: Int[Tensor, "batch time"], lengths: Lengths = None) -> list[Explanation]:
         """Return the weights and actions of the stack after each token; an empty list without a stack.
 
+        Dropout is active in training mode.
+
         Raises:
             ValueError: some sequences begin with <bos> and others do not.
         """
@@ -168,7 +170,8 @@ class RecurrentLanguageModel(nn.Module):
             require_lengths(lengths, len(tokens))
         num_skipped = int(tokens.shape[1] > 0 and _all_have_bos(tokens[:, 0]))
         inputs = tokens[:, num_skipped:], None if lengths is None else (lengths - num_skipped).clamp(min=0)
-        actions, _ = self.recurrence.stack_inputs(self.recurrence(self.embedding(inputs[0]), inputs[1]))
+        network = self.recurrence.undropped if isinstance(self.recurrence, DeepRecurrence) else self.recurrence
+        actions, _ = self.recurrence.stack_inputs(network(self.embedding(inputs[0]), inputs[1]))
         return [explain_stack(stack, actions, inputs[1], num_skipped)]
 
 
