@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from structattn.loading.runs import open_run
 from structattn.runs.folder import differences, existing_run
+from structattn.settings.base import leaves
 from structattn.settings.distributions import Cycle
 from structattn.settings.run import RunSettings
 from structattn.settings.sweep import SweepSettings
@@ -157,10 +158,9 @@ def _changes(sweep: SweepSettings, expected: RunSettings, given: RunSettings) ->
     """Return how settings differ from those of a trial, but for the model and values that the sweep may sample."""
     trees = [each.model_dump(mode="json", exclude=set(_FREE)) for each in (expected, given)]
     changes = differences(*trees, may_differ=(*sweep.random, *_OF_THE_MACHINE))
+    values = dict(leaves(given.model_dump(mode="json")))
     for path, choice in sweep.random.items():
-        value: Any = given.model_dump(mode="json")
-        for part in path.split("."):
-            value = value.get(part) if isinstance(value, dict) else None
+        value = values.get(path)
         if isinstance(choice, Cycle):
             fits = value in choice.values
         else:

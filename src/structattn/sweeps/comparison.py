@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
-from structattn.metrics.statistics import Proportion, SampleStatistics, wilson_interval
+from structattn.metrics.statistics import SampleStatistics
 from structattn.metrics.verdicts import Difference, Judgement, judge, mean_difference, share_difference
 from structattn.report.page import MISSING, short
 from structattn.settings.base import leaves
@@ -185,29 +185,21 @@ def _find_row(cell: Mapping[str, str], rows: Sequence[TableRow]) -> TableRow | N
 
 
 def row_score(row: TableRow, score: ScoreName) -> float | None:
-    """Return the number of a cell that ``score`` names; None if the cell has no such score."""
+    """Return the number of a cell that ``score`` names; None if the cell has no such score.
+
+    In a share, trials without the score, which failed or have not ended, count as being above the bound.
+    """
     if score.statistic == "selected":
         if score.score == "validation":
             return row.best
         return row.splits.get(score.split, {}).get(score.name)
-    if score.statistic == "share":
-        share = _share(row, score)
-        return None if share is None else share.value
     spread = score_statistics(row, score)
-    value: float | None = None if spread is None else getattr(spread, score.statistic)
-    return value
-
-
-def _share(row: TableRow, score: ScoreName) -> Proportion | None:
-    """Return the share of trials with a score of at most ``score.within``; None if no trial has that score.
-
-    Trials without a score, which failed or have not ended, count as being above the bound.
-    """
-    spread = score_statistics(row, score)
-    if spread is None or score.within is None:
+    if spread is None:
         return None
-    missing = max(0, row.trials - spread.count)
-    return wilson_interval([number <= score.within for number in spread.numbers] + [False] * missing)
+    if score.within is not None:
+        return sum(number <= score.within for number in spread.numbers) / max(row.trials, spread.count)
+    value: float = getattr(spread, score.statistic)
+    return value
 
 
 def score_statistics(row: TableRow, score: ScoreName) -> SampleStatistics | None:

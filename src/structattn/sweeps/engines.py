@@ -190,9 +190,8 @@ class SlurmEngine:
         try:
             self._executor.update_parameters(**defaults | parameters)
         except (ArithmeticError, AssertionError, NameError, TypeError, ValueError) as error:
-            first = str(error).partition("\n")[0]
             expected = "parameters of submitit, as timeout_min=600, mem_gb=1.5 or slurm_partition=short"
-            raise UsageError(f"--cluster: {first}; expected {expected}") from None
+            raise UsageError(f"--cluster: {_first_line(error)}; expected {expected}") from None
         self._rejections = (submitit.core.utils.FailedJobError, submitit.core.utils.FailedSubmissionError)
         self._running: dict[str, Any] = {}
 

@@ -58,10 +58,9 @@ def read_sweep_results(sweep: SweepSettings, path: Path, trial_results: Path | N
         raise StructattnError(f"{path}: none of the {len(trials)} trials of the sweep has ended in this folder")
     pending = pending_trials(sweep, folder, brackets, results)
     rows = table_rows(results, brackets, sweep.splits_of_selected, pending)
-    cells = [dict(items) for items in dict.fromkeys(tuple(trial.cell.items()) for trial in trials)]
     comparisons = compare_with_published(sweep, rows)
     signatures = sacrebleu_signatures(results)
-    claims = check_claims(sweep.claims, cells, rows)
+    claims = check_claims(sweep.claims, [bracket.trials[0].cell for bracket in brackets if bracket.trials], rows)
     added = read_added(folder.path)
     return SweepResults(results, len(trials), rows, signatures, comparisons, claims, folder.runs, added)
 
