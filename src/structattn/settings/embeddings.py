@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PositiveFloat
+from pydantic import AfterValidator, Field, PositiveFloat
 
 from structattn.settings.base import NumLayers, OneOf, Settings, Size, literal_of, of_kind, registered_name
 from structattn.support.errors import UsageError
@@ -49,6 +49,18 @@ WordEmbedding = Annotated[
     OneOf("kind", "table", of_kind),
     Field(description="embeddings: table, c2w or character_lstm, a name or a mapping with its fields"),
 ]
+
+
+def _refuse_rare(embedding: Any) -> Any:
+    if getattr(embedding, "words", "all") == "rare":
+        raise ValueError(
+            "words: rare is for the source of a translation; out-of-vocabulary words of other inputs are <unk>"
+        )
+    return embedding
+
+
+TextEmbedding = Annotated[WordEmbedding, AfterValidator(_refuse_rare)]
+"""Embeddings of any input but the source of a translation."""
 
 
 class SpellingSettings(Settings):

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, PositiveFloat, model_validator
 
 from structattn.settings.base import NumLayers, OneOf, Probability, Settings, Size
-from structattn.settings.embeddings import TableEmbedding, WordEmbedding
+from structattn.settings.embeddings import TableEmbedding, TextEmbedding
 from structattn.settings.layers import mechanism_from_short
 from structattn.settings.mechanisms import MECHANISMS
 
@@ -30,7 +30,7 @@ class RecurrentSettings(Settings):
     embedding_size: Size | None = Field(
         default=None, description="size of the learned embeddings; null: one-hot vectors instead"
     )
-    embedding: WordEmbedding = TableEmbedding()
+    embedding: TextEmbedding = TableEmbedding()
     num_layers: NumLayers = Field(
         default=1, description="number of layers; the first reads the stack, the last controls it"
     )
@@ -81,15 +81,8 @@ class RecurrentSettings(Settings):
 
     @model_validator(mode="after")
     def _check_embedding(self) -> Self:
-        if isinstance(self.embedding, TableEmbedding):
-            return self
-        if self.embedding_size is None:
+        if self.embedding_size is None and not isinstance(self.embedding, TableEmbedding):
             raise ValueError(f"embedding: {self.embedding.kind} needs embedding_size, the size of the word vectors")
-        if self.embedding.words == "rare":
-            raise ValueError(
-                "embedding: words: rare is for the source of a translation; out-of-vocabulary words of a language "
-                "model's input are <unk>"
-            )
         return self
 
 

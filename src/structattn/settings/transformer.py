@@ -10,13 +10,12 @@ from structattn.settings.attention import DeltaProduct, Gaussian, GumbelSoftmax,
 from structattn.settings.base import NumLayers, Probability, Settings, Size
 from structattn.settings.embeddings import (
     POSITIONS,
-    C2wEmbedding,
-    CharacterLstmEmbedding,
     PositionSettings,
     Rotary,
     Sinusoidal,
     SpellingSettings,
     TableEmbedding,
+    TextEmbedding,
     WordEmbedding,
 )
 from structattn.settings.layers import DEFAULT_LAYERS, CrossLayers, Layers, Loops
@@ -159,19 +158,12 @@ class LanguageModelSettings(LayeredSettings):
     """Causal transformer language model."""
 
     kind: Literal["transformer"] = "transformer"
-    embedding: WordEmbedding = TableEmbedding()
+    embedding: TextEmbedding = TableEmbedding()
 
     @model_validator(mode="after")
     def _check_embedding(self) -> Self:
-        if isinstance(self.embedding, TableEmbedding):
-            return self
-        if self.tied_embeddings:
+        if self.tied_embeddings and not isinstance(self.embedding, TableEmbedding):
             raise ValueError(f"tied_embeddings needs table embeddings; got {self.embedding.kind}")
-        if self.embedding.words == "rare":
-            raise ValueError(
-                "embedding: words: rare is for the source of a translation; out-of-vocabulary words of a language "
-                "model's input are <unk>"
-            )
         return self
 
 
@@ -210,18 +202,10 @@ class DecoderSettings(Settings):
         description="cross-attention of each layer, a list or its short form, with none for layers without it; null: "
         "softmax in every layer",
     )
-    embedding: WordEmbedding = TableEmbedding()
+    embedding: TextEmbedding = TableEmbedding()
     spelling: SpellingSettings | None = Field(
         default=None, description="LSTM that spells words predicted as <unk>; null: none"
     )
-
-    @model_validator(mode="after")
-    def _check_embedding(self) -> Self:
-        if isinstance(self.embedding, C2wEmbedding | CharacterLstmEmbedding) and self.embedding.words == "rare":
-            raise ValueError(
-                "embedding: words: rare is for the source; out-of-vocabulary words of the decoder's input are <unk>"
-            )
-        return self
 
     @model_validator(mode="after")
     def _check_cross_attention(self) -> Self:
