@@ -32,7 +32,7 @@ class IdTable(nn.Module):
 
     def forward(self, ids: Int[Tensor, "batch time"]) -> Float[Tensor, "batch time d_model"]:
         """Return the rows of ids."""
-        return self.embedding.token_embeddings(ids.flatten()).view(*ids.shape, -1)
+        return self.embedding.token_embeddings(ids)
 
 
 def embedding_of(model: Any) -> Embedding:
@@ -163,7 +163,8 @@ def inner_outputs(
         found = list(explain())
         own, cross = ([each for each in found if (each.sublayer == "cross") == is_cross] for is_cross in (False, True))
         more["attentions"] = tuple(_restored(each, padding, padding) for each in own)
-        more["cross_attentions"] = tuple(_restored(each, padding, source) for each in cross)
+        if cross:
+            more["cross_attentions"] = tuple(_restored(each, padding, source) for each in cross)
     return more
 
 

@@ -137,7 +137,6 @@ class OwnModel(SavedWithCode, PreTrainedModel):
         more = inner_outputs(
             states, lambda: any_inputs.call(lambda ids: self.model.explain(ids, lengths), x), padding, options
         )
-        more.pop("cross_attentions", None)
         return y if padding is None else padding.restore(y), more
 
 

@@ -190,7 +190,6 @@ class _Encoder(nn.Module):
         with recorded_hidden_states(self.model.encoder, kwargs) as states:
             memory = self.model.encode(x, lengths)
         more = inner_outputs(states, partial(self._explain, x, lengths), padding, kwargs)
-        more.pop("cross_attentions", None)
         return BaseModelOutput(last_hidden_state=memory, **more)
 
     def _explain(self, x: Tensor, lengths: Tensor | None) -> list[Explanation]:

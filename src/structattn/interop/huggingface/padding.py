@@ -56,10 +56,8 @@ def process_sequences(function: Callable[..., Any], x: Tensor, padding: Padding 
 
     Its outputs at padding stay what they are: zeros, of a layer.
     """
-    if padding is None:
-        outputs: Tensor = function(x, None)
-        return outputs
-    return padding.restore(function(padding.to_front(x), padding.lengths.to(x.device)))
+    outputs: Tensor = function(*in_front(x, padding))
+    return outputs if padding is None else padding.restore(outputs)
 
 
 def padding_of(mask: Tensor | None, time: int) -> Padding | None:
