@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, Field, PositiveFloat
 
@@ -189,6 +189,10 @@ def _kinds() -> list[type[Settings]]:
 
 
 PositionSettings = Annotated[Settings, OneOf("kind", "sinusoidal", of_kind, _kinds)]
+
+
+UNLIMITED_POSITIONS: Final = 1024
+"""The maximum sequence length that exports state for models whose positions have none."""
 
 
 def max_positions(model: object) -> int | None:

@@ -6,14 +6,15 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from structattn.attention.softmax import CrossSoftmaxAttention
-from structattn.interop.export.input_form import UNLIMITED_POSITIONS, refuse, require_own_tables
+from structattn.interop.export.input_form import refuse, require_own_tables
 from structattn.interop.export.tokenizer import write_tokenizers
 from structattn.loading.trained_run import TrainedRun
 from structattn.settings.base import literal_of
-from structattn.settings.embeddings import Learned, NoPositions, Sinusoidal
+from structattn.settings.embeddings import UNLIMITED_POSITIONS, Learned, NoPositions, Sinusoidal
 from structattn.settings.layers import SoftmaxLayer
 from structattn.settings.transformer import EncoderDecoderSettings
 from structattn.support.imports import require_modules
@@ -124,8 +125,8 @@ def _specification(specs: Any, model: Any, sizes: tuple[int, int], pre_norm: boo
 
 
 def _set_side(spec: Any, embeddings: Any, embedding: Any, vocabulary_size: int, layers: Any) -> None:
-    rows = np.arange(vocabulary_size) if embedding.full_table else np.maximum(np.arange(vocabulary_size) - 2, 0)
-    embeddings.weight = _array(embedding.table.weight)[rows] * np.float32(embedding.factor)
+    ids = torch.arange(vocabulary_size, device=embedding.table.weight.device)
+    embeddings.weight = _array(embedding.token_embeddings(ids)) * np.float32(embedding.factor)
     spec.scale_embeddings = False  # the weights contain the factor
     added = embedding.positions
     count = getattr(added, "max_positions", UNLIMITED_POSITIONS)

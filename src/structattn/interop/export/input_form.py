@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from structattn.loading.trained_run import TrainedRun
-from structattn.settings.embeddings import TableEmbedding, WordEmbedding, max_positions
+from structattn.settings.embeddings import UNLIMITED_POSITIONS, TableEmbedding, WordEmbedding, max_positions
 from structattn.settings.models import ModelSettings
 from structattn.settings.recurrent import ElmanSettings, LstmSettings
 from structattn.settings.run import RECOGNITION
@@ -53,7 +53,6 @@ def _embeddings(settings: ModelSettings) -> dict[str, WordEmbedding]:
 
 
 MASK_SYMBOL: Final = "<mask>"
-UNLIMITED_POSITIONS: Final = 1024  # of models whose positions have no maximum
 
 
 def max_length(run: TrainedRun) -> int:

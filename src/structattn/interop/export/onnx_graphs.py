@@ -28,9 +28,7 @@ class Embedded(nn.Module):
 
     def forward(self, tokens: Tensor, at: Tensor) -> Tensor:
         """Return the embeddings (B, N, d) of tokens at positions (N,)."""
-        embedding = self.embedding
-        rows = tokens if embedding.full_table else (tokens - CLASS_OFFSET).clamp(min=0)
-        x: Tensor = embedding.table(rows) * embedding.factor
+        x: Tensor = self.embedding.token_embeddings(tokens) * self.embedding.factor
         return x if self.positions is None else x + self.positions.index_select(0, at)
 
 

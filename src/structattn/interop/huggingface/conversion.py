@@ -17,14 +17,19 @@ from structattn.interop.huggingface.remote_code import auto_map_of
 from structattn.models import Embedding, LanguageModel, MaskedLanguageModel
 from structattn.models.builders.mechanisms import dropout_rate
 from structattn.settings.base import Settings
-from structattn.settings.embeddings import Learned, NoPositions, Sinusoidal, TableEmbedding, max_positions
+from structattn.settings.embeddings import (
+    UNLIMITED_POSITIONS,
+    Learned,
+    NoPositions,
+    Sinusoidal,
+    TableEmbedding,
+    max_positions,
+)
 from structattn.settings.layers import SoftmaxLayer
 from structattn.settings.models import ModelSettings
 from structattn.settings.transformer import EncoderDecoderSettings, LanguageModelSettings
 from structattn.support.files import let_others_read
 from structattn.support.special_tokens import BOS, CLASS_OFFSET, EOS, FIRST_SYMBOL, PAD
-
-UNLIMITED_POSITIONS = 1024  # of a GPT-2 made of a model whose positions have no maximum
 
 
 def is_gpt2(settings: Settings) -> bool:
@@ -53,7 +58,7 @@ def gpt2_from_own(model: LanguageModel, settings: LanguageModelSettings) -> GPT2
     It has the model's dropout but that of hidden units, which GPT-2 has not.
     The logits of ``<pad>`` and ``<bos>`` are 0; generation suppresses them.
     """
-    positions = settings.positions.max_positions if isinstance(settings.positions, Learned) else UNLIMITED_POSITIONS
+    positions = max_positions(settings) or UNLIMITED_POSITIONS
     config = GPT2Config(
         vocab_size=cast(Embedding, model.embedding).vocabulary_size,
         n_positions=positions,
