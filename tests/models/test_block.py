@@ -1,5 +1,7 @@
 """A block: any sublayer may be absent, and a stack may be added at the end."""
 
+from typing import NamedTuple
+
 import pytest
 import torch
 
@@ -90,6 +92,32 @@ def test_refusals():
         across(examples())
     with pytest.raises(ValueError, match="expected a memory"):
         across.initial_state(2)
+
+
+class Total(NamedTuple):
+    """A state that is a named tuple, and whose batch is not the first dimension."""
+
+    sums: torch.Tensor
+
+    def select(self, indices):
+        return Total(self.sums[:, indices])
+
+
+class RunningSum(torch.nn.Module):
+    def initial_state(self, batch_size):
+        return Total(torch.zeros(WIDTH, batch_size))
+
+    def step(self, x_t, state):
+        sums = state.sums + x_t.T
+        return sums.T.clone(), Total(sums)
+
+
+def test_states_select_by_their_own_rule():
+    made, x = block(attention=RunningSum(), feedforward=None, stack=None, norm="none"), examples()
+    _, state = made.step(x[:, 0], made.initial_state(2))
+    chosen = torch.tensor([1, 0, 1])
+    y, _ = made.step(x[chosen, 1], state.select(chosen))
+    torch.testing.assert_close(y, (x[:, 0] + 2 * x[:, 1])[chosen])
 
 
 @pytest.mark.parametrize("rate", [-0.5, 1.0, 1.5])

@@ -21,6 +21,6 @@ class Selectable:
 def _selected(value: Any, indices: Tensor) -> Any:
     if isinstance(value, Tensor):
         return value.index_select(0, indices)
-    if isinstance(value, tuple):
-        return tuple(_selected(each, indices) for each in value)
-    return value.select(indices) if hasattr(value, "select") else value
+    if hasattr(value, "select"):  # a named tuple may have its own
+        return value.select(indices)
+    return tuple(_selected(each, indices) for each in value) if isinstance(value, tuple) else value
