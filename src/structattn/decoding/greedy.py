@@ -9,6 +9,7 @@ from torch import Tensor
 from structattn.decoding.batches import MaxLengths, check_max_lengths, check_prefixes
 from structattn.decoding.continuations import forced_classes, with_log_normalizer
 from structattn.decoding.stepper import DecoderState, DecodingStart, Hypothesis, Stepper
+from structattn.operators.common.states import Selectable
 from structattn.support.shapes import Float, Int
 from structattn.support.special_tokens import EOS_CLASS, PAD, id_of
 
@@ -41,8 +42,8 @@ def greedy_search(
     return decode_loop(model, start, lambda logits, _: logits.argmax(1), max_lengths, prefixes)
 
 
-@dataclass
-class _OpenSentences:
+@dataclass(frozen=True)
+class _OpenSentences(Selectable):
     """The sentences that are not finished.
 
     Args:
@@ -55,10 +56,7 @@ class _OpenSentences:
 
     def keep(self, kept: Tensor) -> "_OpenSentences":
         """Return those where ``kept`` is true."""
-        if bool(kept.all()):
-            return self
-        rows = kept.nonzero()[:, 0]
-        return _OpenSentences(self.sentences[rows], self.tokens[rows], self.state.select(rows))
+        return self if bool(kept.all()) else self.select(kept.nonzero()[:, 0])
 
 
 @torch.no_grad()
