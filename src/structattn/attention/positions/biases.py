@@ -9,7 +9,7 @@ from torch.types import Device
 
 from structattn.attention.positions.absolute import ComputedTable, SinusoidalPositions
 from structattn.operators.common.checks import head_size
-from structattn.support.shapes import Float
+from structattn.support.shapes import Float, Int
 
 
 @runtime_checkable
@@ -76,12 +76,15 @@ class AlibiPositions(ComputedTable):
         if query.shape[1] != self.num_heads:
             raise ValueError(f"the query has {query.shape[1]} heads; expected {self.num_heads}")
         time = torch.arange(first, first + query.shape[2], device=query.device)[:, None]
-        offset = time - torch.arange(key.shape[2], device=query.device)
-        distance = offset.abs().to(torch.promote_types(query.dtype, torch.float32))
+        return query, key, self.bias(time - torch.arange(key.shape[2], device=query.device), query.dtype)
+
+    def bias(self, offset: Int[Tensor, "time source"], dtype: torch.dtype) -> Float[Tensor, "1 heads time source"]:
+        """Return the bias of queries that are ``offset`` positions after keys."""
+        distance = offset.abs().to(torch.promote_types(dtype, torch.float32))
         if self.variant == "shifted":
             distance = torch.where(offset > 0, distance - 0.5, distance)
-        slopes = self.table.to(query.device, distance.dtype)[:, None, None]
-        return query, key, (-slopes * distance)[None].to(query.dtype)
+        slopes = self.table.to(offset.device, distance.dtype)[:, None, None]
+        return (-slopes * distance)[None].to(dtype)
 
 
 def alibi_slopes(num_heads: int) -> Float[Tensor, " heads"]:

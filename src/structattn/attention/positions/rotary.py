@@ -51,20 +51,24 @@ class RotaryPositions(ComputedTable):
         self, query: Float[Tensor, "batch heads time size"], key: Float[Tensor, "batch heads source size"], first: int
     ) -> tuple[Tensor, Tensor, None]:
         """Return the rotated query and key, and no bias. Cost: O(B * H * (T + S) * D)."""
-        return self._rotate(query, first), self._rotate(key, 0), None
+        at_query, at_key = self._rows(first, query.shape[2]), self._rows(0, key.shape[2])
+        return self.rotated(query, at_query), self.rotated(key, at_key), None
 
     def rotation(self, position: int) -> Float[Tensor, "2 pair"]:
         """Return cosines and sines of the angles at a position, in float64."""
         return self._rows(position, 1)[:, 0]
 
-    def _rotate(self, x: Tensor, first: int) -> Tensor:
+    def rotated(
+        self, x: Float[Tensor, "batch heads time size"], rotations: Float[Tensor, "2 time pair"]
+    ) -> Float[Tensor, "batch heads time size"]:
+        """Return vectors rotated by angles, given their cosines and sines."""
         if x.shape[-1] != self.size:
             raise ValueError(f"the heads have size {x.shape[-1]}; expected {self.size}")
         axis = -1 if self.layout == "interleaved" else -2
         pairs = (self.size // 2, 2) if axis == -1 else (2, self.size // 2)
         a, b = x.reshape(*x.shape[:-1], *pairs).unbind(axis)
         precision = torch.promote_types(x.dtype, torch.float32)
-        cos, sin = self._rows(first, x.shape[2]).to(x.device, precision).unbind(0)
+        cos, sin = rotations.to(x.device, precision).unbind(0)
         return torch.stack([a * cos - b * sin, a * sin + b * cos], dim=axis).flatten(-2).to(x.dtype)
 
     def _rows(self, first: int, count: int) -> Tensor:

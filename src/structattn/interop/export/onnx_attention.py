@@ -29,22 +29,13 @@ class ScorePositions(nn.Module):
         """Rotate queries or keys (B, H, N, D) at positions (N,), if positions are rotary."""
         if not isinstance(self.positions, RotaryPositions):
             return x
-        half = x.shape[-1] // 2
-        interleaved = self.positions.layout == "interleaved"
-        pairs = x.view(*x.shape[:-1], *((half, 2) if interleaved else (2, half)))
-        a, b = pairs.unbind(-1 if interleaved else -2)
-        cos, sin = self.positions.table.to(x.dtype).index_select(1, at).unbind(0)
-        return torch.stack([a * cos - b * sin, a * sin + b * cos], dim=-1 if interleaved else -2).flatten(-2)
+        return self.positions.rotated(x, self.positions.table.to(x.dtype).index_select(1, at))
 
     def bias(self, at: Tensor, keys_at: Tensor, dtype: torch.dtype) -> Tensor | None:
         """Return the bias (1, H, N, S) of ALiBi; None for other positions."""
         if not isinstance(self.positions, AlibiPositions):
             return None
-        offset = at[:, None] - keys_at
-        distance = offset.abs().to(dtype)
-        if self.positions.variant == "shifted":
-            distance = torch.where(offset > 0, distance - 0.5, distance)
-        return -(self.positions.table.to(dtype)[:, None, None] * distance)[None]
+        return self.positions.bias(at[:, None] - keys_at, dtype)
 
 
 def scored_heads(layer: nn.Module, query: Tensor, memory: list[Tensor], bias: Tensor | None, visible: Tensor) -> Tensor:
