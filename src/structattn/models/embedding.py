@@ -128,6 +128,11 @@ def class_logits(
     return logits
 
 
+def logits_of_ids(classes: Float[Tensor, "*batch classes"]) -> Float[Tensor, "*batch ids"]:
+    """Return logits of ids, given those of classes: -inf for <pad> and <bos>, which are never predicted."""
+    return F.pad(classes, (CLASS_OFFSET, 0), value=-math.inf)
+
+
 def max_positions(embedding: nn.Module) -> int | None:
     """Return the number of positions that an embedding supports; None: any."""
     limits = (getattr(module, "max_positions", None) for module in embedding.modules())

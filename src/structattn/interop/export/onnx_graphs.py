@@ -5,11 +5,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from structattn.interop.export.onnx_attention import CrossAttention, Queries, SelfAttention
 from structattn.models.block import Residual
-from structattn.support.special_tokens import CLASS_OFFSET
+from structattn.models.embedding import logits_of_ids
 
 
 class Embedded(nn.Module):
@@ -104,7 +103,7 @@ class MaskedGraph(EncoderGraph):
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> list[Tensor]:
         """Return the logits."""
-        return [_logits_of_ids(self.model._logits(self.hidden_states(tokens, lengths)))]
+        return [logits_of_ids(self.model._logits(self.hidden_states(tokens, lengths)))]
 
 
 class DecoderGraph(nn.Module):
@@ -134,7 +133,7 @@ class DecoderGraph(nn.Module):
             kept = [next(pasts) for _ in tensor_shapes(block.attention)]
             x, tensors = block(x, kept, own, [next(memories) for _ in tensor_shapes(block.cross)], cross)
             present += tensors
-        return [_logits_of_ids(self.logits(self.final(x))), *present]
+        return [logits_of_ids(self.logits(self.final(x))), *present]
 
 
 class CrossDecoderGraph(DecoderGraph):
@@ -154,8 +153,3 @@ def tensor_shapes(sublayer: Any) -> list[tuple[int, int]]:
 
 def _inside(source: int, lengths: Tensor, new: int) -> Tensor:
     return (torch.arange(source) < lengths[:, None])[:, None, None, :].expand(-1, 1, new, -1)
-
-
-def _logits_of_ids(classes: Tensor) -> Tensor:
-    """Return logits of ids: -inf for those that are never predicted."""
-    return functional.pad(classes, (CLASS_OFFSET, 0), value=-torch.inf)

@@ -33,6 +33,7 @@ from structattn.interop.huggingface.remote_code import SavedWithCode
 from structattn.models import MaskedLanguageModel
 from structattn.models.block import Block
 from structattn.models.builders.models import build_model
+from structattn.models.embedding import logits_of_ids
 from structattn.support.shapes import Float, Int
 from structattn.support.special_tokens import CLASS_OFFSET
 
@@ -324,11 +325,6 @@ def require_known(ids: Tensor, size: int) -> None:
     if not (torch.compiler.is_compiling() or ids.is_meta) and ids.numel() and int(ids.max()) >= size:
         reason = "where a vocabulary has no <unk>, that is the id of words that it does not have"
         raise ValueError(f"id {int(ids.max())} is not in the vocabulary of 0 to {size - 1}; {reason}")
-
-
-def logits_of_ids(classes: Tensor) -> Tensor:
-    """Return logits of ids, given those of classes."""
-    return functional.pad(classes, (CLASS_OFFSET, 0), value=-torch.inf)
 
 
 def mean_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:

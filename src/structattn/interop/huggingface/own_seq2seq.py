@@ -30,13 +30,13 @@ from structattn.interop.huggingface.own_models import (
     StructattnModel,
     WithStateCache,
     cache_of,
-    logits_of_ids,
     mean_cross_entropy,
     require_known,
 )
 from structattn.interop.huggingface.padding import Padding, in_front, padding_of, process_sequences
 from structattn.models.builders.layers import VocabularySpec
 from structattn.models.builders.models import build_encoder_decoder
+from structattn.models.embedding import logits_of_ids
 from structattn.settings.transformer import EncoderDecoderSettings
 from structattn.support.shapes import Int
 from structattn.support.special_tokens import BOS, CLASS_OFFSET, PAD
