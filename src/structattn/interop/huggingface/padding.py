@@ -85,29 +85,20 @@ def padding_of(mask: Tensor | None, time: int) -> Padding | None:
     return Padding(real, torch.argsort(~real, dim=1, stable=True), real.sum(1))
 
 
-def reject_packed(position_ids: Tensor | None) -> None:
-    """Reject rows that hold several packed sequences, which would need separate stacks.
-
-    Raises:
-        ValueError: positions do not increase by one.
-    """
-    if position_ids is not None and bool((position_ids.diff(dim=-1) != 1).any()):
-        raise ValueError(
-            "position_ids do not increase by one, and there is no attention_mask: rows of several packed sequences are "
-            "not supported with stacks"
-        )
-
-
 def padding_from_arguments(
     mask: Tensor | None, position_ids: Tensor | None, input_ids: Tensor | None, inputs_embeds: Tensor | None
 ) -> Padding | None:
     """Return the padding of the inputs of ``forward``; None if there is none.
 
     Raises:
-        ValueError: the mask is not supported, or rows are packed.
+        ValueError: the mask is not supported, or rows hold several packed sequences, which would need separate stacks.
     """
     if mask is None:
-        reject_packed(position_ids)
+        if position_ids is not None and bool((position_ids.diff(dim=-1) != 1).any()):
+            raise ValueError(
+                "position_ids do not increase by one, and there is no attention_mask: rows of several packed sequences "
+                "are not supported with stacks"
+            )
     elif input_ids is not None:
         return padding_of(mask, input_ids.shape[-1])
     elif inputs_embeds is not None:

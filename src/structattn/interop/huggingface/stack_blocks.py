@@ -109,13 +109,13 @@ def insert_stacks(model: PreTrainedModel, stack: Stack) -> list[StackSublayer]:
     blocks = _blocks_of(model)
     inner = [each for each in model.modules() if isinstance(each, PreTrainedModel) and blocks in each.modules()][-1]
     names, running_call = tuple(inspect.signature(type(inner).forward).parameters)[1:], _RunningCall()
-    chosen = stack_layers(stack, len(blocks))
+    chosen, config = stack_layers(stack, len(blocks)), model.config.get_text_config()
     for index, block in enumerate(blocks):
         weight = next(block.parameters())
         block.__class__ = _followed_by_stack(block.__class__)
         block.stack, block.running_call = None, running_call
         if index in chosen:
-            block.stack = StackSublayer(stack, _text_config(model).hidden_size, index).to(weight.device, model.dtype)
+            block.stack = StackSublayer(stack, config.hidden_size, index).to(weight.device, model.dtype)
     inner.register_forward_pre_hook(partial(_begin, running_call, names), with_kwargs=True)
     inner.register_forward_hook(partial(_end, running_call))
     return [block.stack for block in blocks if block.stack is not None]
@@ -140,7 +140,7 @@ def _blocks_of(model: PreTrainedModel) -> Any:
         and len(each)
         and all(isinstance(x, GradientCheckpointingLayer) for x in each)
     }
-    count = getattr(_text_config(model), "num_hidden_layers", None)
+    count = getattr(model.config.get_text_config(), "num_hidden_layers", None)
     if [len(each) for each in lists.values()] != [count]:
         found = ", ".join(f"{name} of {len(each)}" for name, each in lists.items()) or "none"
         raise ValueError(
@@ -149,10 +149,6 @@ def _blocks_of(model: PreTrainedModel) -> Any:
         )
     (blocks,) = lists.values()
     return blocks
-
-
-def _text_config(model: PreTrainedModel) -> Any:
-    return model.config.get_text_config()
 
 
 def _begin(call: _RunningCall, names: tuple[str, ...], model: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
