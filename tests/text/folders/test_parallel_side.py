@@ -37,7 +37,8 @@ MIXTURES = st.lists(st.sampled_from(SCRIPTS), max_size=12).map("".join)
 
 
 def learnt(lines, settings, normalization=NFKC):
-    counts = Counter(symbol for line in lines for symbol in LEVELS[settings.unit].split(normalization(line)))
+    level = LEVELS.get(settings.level, LEVELS["word"])  # subwords are parts of words
+    counts = Counter(symbol for line in lines for symbol in level.split(normalization(line)))
     return train_tokenizers(counts, counts, settings, normalization)
 
 
