@@ -400,21 +400,20 @@ def fuzz(numbers: range, seed: int, work: Path) -> Iterator[tuple[Case, Outcome,
     for part in ("language", "pairs", "unfinished"):  # figures need no drawing to be damaged
         assert (work / part / "run" / "settings.yaml").exists()
     gc.freeze()
-    expected = {}
+    expected, worker = {}, Worker(work)
     for name, (_, folders) in COMMANDS.items():
         for folder in folders:
             shutil.rmtree(work / "case", ignore_errors=True)
             shutil.copytree(work / folder, work / "case")
             with contextlib.chdir(work / "case"):
                 files = result_of(name)  # also of a finished run, on which resuming writes nothing
-                outcome = Worker(work).attempt(name, work / "case")
+                outcome = worker.attempt(name, work / "case")
                 expected[name, folder] = replace(outcome, files=files) if outcome.already else outcome
             if expected[name, folder].status:
                 sys.exit(f"{name} of {folder}: {expected[name, folder].messages}")
-    worker = None
     for number in numbers:
         case, names = make_case(number, seed, work)
-        worker = Worker(work) if worker is None or not worker.pid else worker
+        worker = worker if worker.pid else Worker(work)
         outcome = worker.attempt(case.command, work / "case")
         fault = fault_of(case, outcome, expected[case.command, case.folder], names)
         outside = (work / "outside").read_bytes()
