@@ -17,10 +17,10 @@ keep_freed_memory()
 def use_memory():
     first, second = np.ones(40 << 20, np.uint8), np.ones(40 << 20, np.uint8)
 
-for _ in range(10):  # the first ones find places in the heap
+for _ in range(3):  # the first ones find places in the heap
     use_memory()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-for _ in range(10):
+for _ in range(3):
     use_memory()
 print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
