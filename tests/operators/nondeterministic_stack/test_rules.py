@@ -139,6 +139,17 @@ def test_posteriors_sum_to_one_at_each_step(random_inputs):
     torch.testing.assert_close(total, torch.ones(2, 20, dtype=torch.float64), rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_posteriors_of_half_precision_hold_beyond_its_range(random_inputs, implementation):
+    logits = [(x - 5000).half() for x in random_inputs(2, 20, 1, 2).logits]
+    assert not nondeterministic_stack_log_weight(*logits)[:, -1].isfinite().any()
+    found = nondeterministic_stack_posteriors(*logits, implementation=implementation)
+    exact = nondeterministic_stack_posteriors(*(x.double() for x in logits))
+    for half, wanted in zip(found, exact, strict=True):
+        assert half.dtype == torch.float16
+        torch.testing.assert_close(half.double(), wanted, rtol=0, atol=0.03 if implementation == "reference" else 1e-3)
+
+
 def test_later_steps_never_matter(random_inputs):
     inputs, other = random_inputs(2, 20, 2, 3), random_inputs(2, 20, 2, 3, seed=1)
     mixed = [torch.cat([a[:, :9], b[:, 9:]], 1) for a, b in zip(inputs.all[:4], other.all[:4], strict=True)]
@@ -218,3 +229,8 @@ def test_bad_arguments_are_named(random_inputs, change, message):
     arguments = {name: getattr(inputs, name) for name in ("push", "replace", "pop", "values", "bottom")} | change
     with pytest.raises(ValueError, match=message):
         nondeterministic_stack(**arguments)
+
+
+def test_posteriors_name_a_wrong_shape():
+    with pytest.raises(ValueError, match=r"push has shape \(3,\); expected \(B, T, Q, S, Q, S\)"):
+        nondeterministic_stack_posteriors(*torch.zeros(3, 3))

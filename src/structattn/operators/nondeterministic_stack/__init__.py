@@ -18,7 +18,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from structattn.operators.common.checks import checked_lengths, is_autocast
+from structattn.operators.common.checks import checked_lengths, is_autocast, require_shape
 from structattn.operators.common.differentiation import without_history
 from structattn.operators.common.gpu import tf32_allowed
 from structattn.operators.common.implementation import Implementation, chosen_implementation
@@ -117,7 +117,8 @@ def nondeterministic_stack(
         (DERIVATION.md, "Range"). On a GPU, n³/6 · Q³S multiply-adds on tensor cores and n² · Q²S numbers
         (DERIVATION.md, "On a GPU").
     """
-    return _readings(push, replace, pop, values, bottom, lengths, window, implementation)[0]
+    readings, _ = _readings(push, replace, pop, values, bottom, lengths, window, implementation)
+    return _rounded(readings, push)
 
 
 def nondeterministic_stack_weights(
@@ -136,7 +137,8 @@ def nondeterministic_stack_weights(
 
     Cost: n³/6 · (Q³S + 3Q²S) multiply-adds, n² · (Q²S + QS) numbers kept.
     """
-    return _readings(push, replace, pop, None, None, lengths, window, implementation)[0]
+    readings, _ = _readings(push, replace, pop, None, None, lengths, window, implementation)
+    return _rounded(readings, push)
 
 
 def nondeterministic_stack_log_weight(
@@ -154,8 +156,7 @@ def nondeterministic_stack_log_weight(
     posterior of each transition (`nondeterministic_stack_posteriors`). Arguments and errors as in
     `nondeterministic_stack`.
     """
-    nothing = push.new_zeros(*push.shape[:2], 0)
-    return _readings(push, replace, pop, nothing, nothing.new_zeros(0), lengths, window, implementation)[1]
+    return _rounded(_log_weight(push, replace, pop, lengths, window, implementation), push)
 
 
 def nondeterministic_stack_posteriors(
@@ -175,12 +176,11 @@ def nondeterministic_stack_posteriors(
     """
     if torch.compiler.is_exporting():
         raise NotImplementedError("nondeterministic_stack_posteriors: torch.export is not supported")
+    require_shape("push", push, (None,) * 6, "(B, T, Q, S, Q, S)")
     steps = checked_lengths(lengths, push.shape[0], push.shape[1], push.device)
 
-    def whole(*logits: Tensor) -> tuple[Tensor, Tensor]:
-        log_weight = nondeterministic_stack_log_weight(
-            *logits, lengths=lengths, window=window, implementation=implementation
-        )
+    def whole(push: Tensor, replace: Tensor, pop: Tensor) -> tuple[Tensor, Tensor]:
+        log_weight = _log_weight(push, replace, pop, lengths, window, implementation)
         last = torch.arange(push.shape[1], device=push.device) == steps[:, None] - 1
         alive = (last & (log_weight != -torch.inf)).any(1) | (steps == 0)
         return torch.where(last & log_weight.isfinite(), log_weight, torch.zeros_like(log_weight)).sum(), alive
@@ -230,6 +230,24 @@ def nondeterministic_stack_best_run(
     return BestRun(*(x.to(push.device) for x in (*run, log_weight.to(push.dtype))))
 
 
+def _rounded(x: Tensor, push: Tensor) -> Tensor:
+    """Return a result in the dtype of the logits; under autocast in that of the computation."""
+    return x if is_autocast(push.device) else x.to(push.dtype)
+
+
+def _log_weight(
+    push: Tensor,
+    replace: Tensor,
+    pop: Tensor,
+    lengths: Tensor | None,
+    window: int | None,
+    implementation: Implementation,
+) -> Tensor:
+    """Return the log-weights (B, T) in float32 or better: they may be beyond the range of float16."""
+    nothing = push.new_zeros(*push.shape[:2], 0)
+    return _readings(push, replace, pop, nothing, nothing.new_zeros(0), lengths, window, implementation)[1]
+
+
 def _readings(
     push: Tensor,
     replace: Tensor,
@@ -240,14 +258,11 @@ def _readings(
     window: int | None,
     implementation: Implementation,
 ) -> tuple[Tensor, Tensor]:
+    """Return readings and log-weights, in float32 or better."""
     arguments = checked_arguments(push, replace, pop, values, bottom, lengths, window)
     choice = chosen_implementation(_NAME, implementation, push.device, gpu_kernel=True)
     if choice == "cpu":
-        readings, log_weight, _ = nondeterministic_stack_cpu(*arguments, False)
-    elif choice == "gpu":
-        readings, log_weight = readings_on_gpu(arguments.in_range(), tf32_allowed(push.device))
-    else:
-        readings, log_weight = reference_readings(arguments.in_range())
-    if is_autocast(push.device):
-        return readings, log_weight
-    return readings.to(push.dtype), log_weight.to(push.dtype)
+        return nondeterministic_stack_cpu(*arguments, False)[:2]
+    if choice == "gpu":
+        return readings_on_gpu(arguments.in_range(), tf32_allowed(push.device))
+    return reference_readings(arguments.in_range())
