@@ -46,6 +46,12 @@ def test_cross_attention_equals_torchs_layer():
     torch.testing.assert_close(layer.explain(x, memory, None, memory_lengths).weights, weights)
 
 
+def test_small_integers_hold_the_lengths_beside_a_long_memory():
+    layer, x, memory, lengths = CrossSoftmaxAttention(8, 2), torch.randn(2, 4, 8), torch.randn(2, 300, 8), [4, 2]
+    expected = layer(x, memory, torch.tensor(lengths))
+    assert torch.equal(layer(x, memory, torch.tensor(lengths, dtype=torch.uint8)), expected)
+
+
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize(
     "positions", [RotaryPositions(4), AlibiPositions(2), AlibiPositions(2, "shifted"), RelativePositions(8, 2)]

@@ -207,7 +207,7 @@ def full_memory_lengths(
         raise ValueError(f"the memory has batch size {memory.shape[0]}; expected {x.shape[0]}, the input's")
     if lengths is None or memory_lengths is not None:
         return memory_lengths
-    return torch.full_like(lengths, memory.shape[-2])
+    return torch.full_like(lengths, memory.shape[-2], dtype=torch.int64)
 
 
 def head_size(size: int, num_heads: int, name: str = "d_model") -> int:
