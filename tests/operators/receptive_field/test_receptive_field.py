@@ -260,6 +260,10 @@ def test_survives_compilation_and_low_precision():
         assert torch.equal(receptive_field([weights.bfloat16().float()] * 2), low)
 
 
+def test_size_of_a_field_in_half_precision_is_summed_in_float32():
+    assert receptive_field_size(torch.ones(64, 40, 40, dtype=torch.float16)) == 40
+
+
 @pytest.mark.parametrize("union", ["clamp", "probabilistic"])
 def test_nan_stays(union):
     weights = soft_weights(2, 1, 4)

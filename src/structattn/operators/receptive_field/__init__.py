@@ -132,7 +132,7 @@ def receptive_field_size(
             others; or "sum".
 
     Returns:
-        One number. Without any counted position or sequence, zero.
+        One number, in float32 or better. Without any counted position or sequence, zero.
 
     Raises:
         ValueError: shapes, lengths or the form do not fit.
@@ -145,7 +145,7 @@ def receptive_field_size(
         raise ValueError(f"reduction={reduction!r}; expected 'mean' or 'sum'")
     if not own_position and time > count:
         raise ValueError(f"own_position=False needs an input of each position; the field is {time} by {count}")
-    field = field if field.is_floating_point() else field.float()
+    field = field.to(torch.promote_types(field.dtype, torch.float32))
     here = _counted(counted, lengths, batch, time, field.device)
     kept = torch.where(here[..., None], field, 0)
     if not own_position:
