@@ -75,6 +75,18 @@ def test_tensors_of_another_class_are_taken(operator):
             torch.testing.assert_close(result.as_subclass(torch.Tensor), expected, rtol=0, atol=0)
 
 
+@pytest.mark.parametrize(
+    "operator", [each for each in CATALOGUE if each.has_implementations], ids=lambda each: each.name
+)
+def test_autocast_does_not_reach_definitions(operator):
+    case = Case.of(operator, next(iter(operator.samples.values())))
+    tensors = [each.float() if each.is_floating_point() else each for each in case.tensors]
+    with torch.autocast("cpu", torch.bfloat16):
+        found = case.definition(*tensors)
+    for result, expected in zip(found, case.definition(*tensors), strict=True):
+        torch.testing.assert_close(result, expected, rtol=0, atol=0, equal_nan=True)
+
+
 def test_there_are_enough_cases():
     assert len(CASES) >= 1500
 

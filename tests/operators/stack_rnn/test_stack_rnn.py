@@ -42,6 +42,15 @@ def compared(leaves, cotangent, lengths, tolerance, **choice):
     assert_close(found, expected, tolerance, cotangent.norm().item())
 
 
+def test_autocast_around_backward_does_not_reach_the_gradients_of_the_maps(random_network):
+    choice = {"cell": "lstm", "stack": STACKS["superposition"], "implementation": "cpu"}
+    leaves, cotangent = random_network(3, 7, 5, "lstm", choice["stack"], torch.float32), torch.ones(3, 7, 5)
+    hiddens = stack_rnn(*leaves, **choice)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = torch.autograd.grad(hiddens, leaves, cotangent, materialize_grads=True)
+    assert_close(found, outcome(leaves, cotangent, **choice)[1:], 0)
+
+
 @pytest.mark.covering(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("cell", ["lstm", "tanh", "relu"])

@@ -3,7 +3,13 @@
 import torch
 from torch import Tensor
 
-from structattn.operators.common.checks import checked_lengths, computing_precision, integer_lengths, require_shape
+from structattn.operators.common.checks import (
+    checked_lengths,
+    computing_precision,
+    integer_lengths,
+    require_shape,
+    without_autocast,
+)
 from structattn.operators.common.gpu import tf32_allowed
 from structattn.operators.common.implementation import Implementation, chosen_implementation
 from structattn.operators.stack_pointer.cpu import (
@@ -70,7 +76,8 @@ def stack_pointer(
     if choice == "gpu":
         tf32 = tf32_allowed(values.device)
         return superposition_stack_gpu(actions, values[:, 1:], checked, values[:, 0], tf32).to(dtype)
-    return stack_pointer_reference(actions, values, checked).to(dtype)
+    with without_autocast(values.device):
+        return stack_pointer_reference(actions, values, checked).to(dtype)
 
 
 def stack_pointer_weights(
@@ -94,7 +101,8 @@ def stack_pointer_weights(
     checked = checked_lengths(lengths, batch, time, actions.device)
     if choice == "gpu":
         return stack_pointer_gpu_map(actions, checked, tf32_allowed(actions.device)).to(dtype)
-    return stack_pointer_weights_reference(actions, checked).to(dtype)
+    with without_autocast(actions.device):
+        return stack_pointer_weights_reference(actions, checked).to(dtype)
 
 
 def stack_pointer_step(

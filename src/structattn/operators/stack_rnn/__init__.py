@@ -5,7 +5,13 @@
 
 from torch import Tensor
 
-from structattn.operators.common.checks import checked_lengths, computing_precision, integer_lengths, require_shape
+from structattn.operators.common.checks import (
+    checked_lengths,
+    computing_precision,
+    integer_lengths,
+    require_shape,
+    without_autocast,
+)
 from structattn.operators.common.implementation import Implementation, chosen_implementation
 from structattn.operators.stack_rnn.cpu import encoded, stack_rnn_cpu
 from structattn.operators.stack_rnn.reference import StackRnnState, stack_rnn_reference
@@ -82,4 +88,5 @@ def stack_rnn(
         integers = integer_lengths(lengths, batch, inputs.device)
         return stack_rnn_cpu(*ready, integers, encoded(cell, stack))[0].to(dtype)
     checked = checked_lengths(lengths, batch, time, inputs.device)
-    return stack_rnn_reference(cell, stack, checked, *ready).to(dtype)
+    with without_autocast(inputs.device):
+        return stack_rnn_reference(cell, stack, checked, *ready).to(dtype)

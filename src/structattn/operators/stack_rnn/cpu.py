@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from structattn.operators.common.checks import without_autocast
 from structattn.operators.common.kernels import contiguous, kernel_for
 from structattn.operators.common.registration import Batching, refuse_double_backward, register
 from structattn.operators.nondeterministic_stack.cpu import kernel_window as _limit
@@ -87,7 +88,8 @@ def _gradient(ctx: Any, cotangent: Tensor | None, *_: Tensor | None) -> tuple[Te
         cotangent, recurrent, heads, bottom, lengths, hiddens, *kept, ctx.sizes
     )
     gates_, outputs_ = gates.flatten(0, 1), outputs.flatten(0, 1)
-    of_maps = gates_.t() @ sources.flatten(0, 1), outputs_.t() @ hiddens.flatten(0, 1)
+    with without_autocast(gates.device):  # that of a caller of backward
+        of_maps = gates_.t() @ sources.flatten(0, 1), outputs_.t() @ hiddens.flatten(0, 1)
     return gates, *of_maps, outputs_.sum(0), bottoms.sum(0), None, None
 
 

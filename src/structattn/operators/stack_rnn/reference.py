@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from structattn.operators.common.checks import inside, require_shape
+from structattn.operators.common.checks import inside, require_shape, without_autocast
 from structattn.operators.common.implementation import Implementation
 from structattn.operators.common.states import Selectable
 from structattn.operators.stack_rnn.stack_states import StackState, empty_stack
@@ -62,16 +62,19 @@ def step(
 ) -> StackRnnState:
     """Return the state after one step; arguments as for `stack_rnn`, without heads if there is no stack.
 
-    ``state`` is unchanged: it can be stepped again, and the gradients of all successors add up. Cost: G (U + R) +
-    (A + m) U multiply-adds for each sequence, and the stack's step.
+    ``state`` is unchanged: it can be stepped again, and the gradients of all successors add up. Under autocast, too,
+    it is computed in the dtype of the state. Cost: G (U + R) + (A + m) U multiply-adds for each sequence, and the
+    stack's step.
 
     Raises:
         ValueError: shapes do not fit, or the cell is unknown.
     """
-    hidden, memory = _next_hidden(gates, recurrent, state, cell)
-    if stack is None or state.stack is None or heads is None:
-        return StackRnnState(hidden, memory, None)
-    return StackRnnState(hidden, memory, _next_stack(hidden, heads, bias, state.stack, stack))
+    with without_autocast(gates.device):
+        gates = gates.to(torch.promote_types(gates.dtype, state.hidden.dtype))  # autocast may have lowered them
+        hidden, memory = _next_hidden(gates, recurrent, state, cell)
+        if stack is None or state.stack is None or heads is None:
+            return StackRnnState(hidden, memory, None)
+        return StackRnnState(hidden, memory, _next_stack(hidden, heads, bias, state.stack, stack))
 
 
 def _next_hidden(gates: Tensor, recurrent: Tensor, state: StackRnnState, cell: Cell) -> tuple[Tensor, Tensor]:

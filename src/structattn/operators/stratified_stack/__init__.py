@@ -3,7 +3,13 @@
 import torch
 from torch import Tensor
 
-from structattn.operators.common.checks import checked_lengths, computing_precision, integer_lengths, require_shape
+from structattn.operators.common.checks import (
+    checked_lengths,
+    computing_precision,
+    integer_lengths,
+    require_shape,
+    without_autocast,
+)
 from structattn.operators.common.implementation import Implementation, chosen_implementation
 from structattn.operators.stratified_stack.cpu import stratified_stack_cpu
 from structattn.operators.stratified_stack.gpu import stratified_stack_gpu
@@ -68,7 +74,8 @@ def stratified_stack(
         return stratified_stack_cpu(actions, values, integers).to(dtype)
     checked = checked_lengths(lengths, batch, time, values.device)
     compute = stratified_stack_gpu if choice == "gpu" else stratified_stack_reference
-    return compute(actions, values, checked).to(dtype)
+    with without_autocast(values.device):
+        return compute(actions, values, checked).to(dtype)
 
 
 def stratified_stack_weights(
