@@ -1,6 +1,7 @@
 """Processes that are started together, and their places as torchrun's variables say."""
 
 import os
+import socket
 from functools import partial
 
 import pytest
@@ -45,3 +46,18 @@ def test_several_machines_need_their_variables(monkeypatch):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(SettingsError, match=r"training.nodes: 2 machines need .* NODE_RANK"):
         run_processes(os.getpid, TrainingSettings(nodes=2))
+    for name, value in {"MASTER_ADDR": "127.0.0.1", "NODE_RANK": "0"}.items():
+        monkeypatch.setenv(name, value)
+    for port in ("0", "65536"):
+        monkeypatch.setenv("MASTER_PORT", port)
+        with pytest.raises(SettingsError, match=rf"need .* a free port of .* has .* MASTER_PORT={port}, NODE_RANK=0"):
+            run_processes(os.getpid, TrainingSettings(nodes=2))
+
+
+def test_several_machines_need_a_free_port(monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        for name, value in {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "NODE_RANK": "0"}.items():
+            monkeypatch.setenv(name, value)
+        with pytest.raises(SettingsError, match=rf"training.nodes: .* MASTER_PORT={port}: cannot listen at this port"):
+            run_processes(os.getpid, TrainingSettings(nodes=2))

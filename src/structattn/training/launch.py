@@ -14,6 +14,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any, TypeVar, cast
 
 import torch
+from torch import distributed as dist
 from torch.distributed import TCPStore  # type: ignore[attr-defined]  # missing in its __all__
 
 from structattn.settings.training import TrainingSettings
@@ -54,14 +55,14 @@ def run_processes(function: Callable[[], _ValueT], settings: TrainingSettings) -
         Interrupted: a signal arrived.
         LostProcessError: a process was killed.
         StructattnError: the error of the first process that failed.
-        SettingsError: there are several machines, and a variable of the environment is missing or invalid; or the
-            system is Windows.
+        SettingsError: there are several machines, and a variable of the environment is missing or invalid, the port
+            of the first one is not free, or it does not answer within 10 minutes; or the system is Windows.
     """
     if not hasattr(signal, "pthread_sigmask"):
         raise SettingsError("training.devices: several processes cannot be started on Windows; expected 1")
     node, address, port = _meeting_point(settings.nodes, os.environ)
     with stop_on_signals() as stop:
-        store = TCPStore(address, port, is_master=node == 0, wait_for_workers=False, timeout=timedelta(minutes=10))
+        store = _store(address, port, is_first=node == 0)
         size = settings.devices * settings.nodes
         group = {"MASTER_ADDR": address, "MASTER_PORT": str(store.port), "WORLD_SIZE": str(size)}
         group |= {"TORCHELASTIC_USE_AGENT_STORE": str(True), "LOCAL_WORLD_SIZE": str(settings.devices)}
@@ -82,13 +83,25 @@ def _meeting_point(nodes: int, environment: Mapping[str, str]) -> tuple[int, str
     if nodes == 1:
         return 0, "127.0.0.1", 0
     address, port, node = (environment.get(name, "") for name in _NODE_VARIABLES)
-    if not (address and port.isdecimal() and node.isdecimal() and int(node) < nodes):
+    fits = address and port.isdecimal() and 0 < int(port) < 65_536 and node.isdecimal() and int(node) < nodes
+    if not fits:
         given = ", ".join(f"{name}={environment.get(name, '')}" for name in _NODE_VARIABLES)
         raise SettingsError(
             f"training.nodes: {nodes} machines need the address and a free port of the first one in MASTER_ADDR and "
             f"MASTER_PORT, and the number of each, from 0 to {nodes - 1}, in NODE_RANK; the environment has {given}"
         )
     return int(node), address, int(port)
+
+
+def _store(address: str, port: int, *, is_first: bool) -> TCPStore:
+    """Open the store of the first machine, or connect to it."""
+    try:
+        return TCPStore(address, port, is_master=is_first, wait_for_workers=False, timeout=timedelta(minutes=10))
+    except dist.DistError as error:
+        problem = "cannot listen at this port" if is_first else "cannot connect to the first machine"
+        raise SettingsError(
+            f"training.nodes: MASTER_ADDR={address}, MASTER_PORT={port}: {problem}: {str(error).splitlines()[0]}"
+        ) from None
 
 
 def _start(
