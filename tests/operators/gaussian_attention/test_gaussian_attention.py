@@ -399,12 +399,27 @@ def test_low_precision_is_computed_in_float32():
         ({"kernel": "conv"}, "kernel='conv'; expected one of"),
         ({"window": 4}, "window=4; expected an odd number"),
         ({"lengths": torch.tensor([3, 3]), "queries": 3}, "3 queries and 4 keys; give memory_lengths too"),
+        ({"queries": -1}, "queries=-1 and keys=4; expected at least 0"),
     ],
 )
 def test_refusals(change, message):
     arguments = {"values": torch.zeros(2, 1, 4, 3), "offsets": [0.0]} | change
     with pytest.raises(ValueError, match=message):
         gaussian_attention(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"keys": -1}, "queries=4 and keys=-1; expected at least 0"),
+        ({"lengths": [4, 2]}, r"lengths: integers \(B,\) = \(2,\), found a list"),
+        ({"dtype": torch.bfloat16}, "dtype=torch.bfloat16; expected torch.float32 or torch.float64"),
+        ({"dtype": torch.int64}, "dtype=torch.int64; expected torch.float32 or torch.float64"),
+    ],
+)
+def test_refusals_of_weights(change, message):
+    with pytest.raises(ValueError, match=message):
+        gaussian_weights([0.0], 4, **change)
 
 
 @pytest.mark.parametrize("implementation", ["reference", "cpu"])

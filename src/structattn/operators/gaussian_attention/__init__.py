@@ -137,12 +137,12 @@ def gaussian_weights(
         (H, T, S), or (B, H, T, S) where lengths are given, with zeros past them.
 
     Raises:
-        ValueError: lengths or numbers do not fit.
+        ValueError: lengths, numbers or the dtype do not fit.
     """
     heads = Gaussians(tuple(offsets), ratio, floor, sigma, kernel, window, causal, normalize)
     keys = queries if keys is None else keys
     given = lengths if memory_lengths is None else memory_lengths
-    batch = 1 if given is None else given.shape[0]
+    batch = 1 if given is None else len(given)
     query_ends, ends = _ends(lengths, memory_lengths, batch, queries, keys, torch.device(device))
     weights = dense_weights(heads, Rows(queries, keys, first, first_key, ends, dtype, torch.device(device)))
     if given is None:

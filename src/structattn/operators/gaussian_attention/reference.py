@@ -97,6 +97,9 @@ class Rows:
         ends: number of keys of each sequence, (B,); S where None.
         dtype: of the weights, float32 or float64.
         device: of the weights.
+
+    Raises:
+        ValueError: T or S is negative, or the dtype is another.
     """
 
     queries: int
@@ -106,6 +109,12 @@ class Rows:
     ends: Int[Tensor, " batch"] | None
     dtype: torch.dtype
     device: torch.device
+
+    def __post_init__(self) -> None:
+        if self.dtype not in (torch.float32, torch.float64):
+            raise ValueError(f"dtype={self.dtype}; expected torch.float32 or torch.float64")
+        if self.queries < 0 or self.keys < 0:
+            raise ValueError(f"queries={self.queries} and keys={self.keys}; expected at least 0")
 
     def ends_seen(self, causal: bool) -> Int[Tensor, "#batch 1 #queries"]:
         """Return the number of keys visible to each query, counted from the first one."""
