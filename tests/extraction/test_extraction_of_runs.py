@@ -14,7 +14,9 @@ from typer.testing import CliRunner
 from structattn.cli.app import app
 from structattn.cli.extract import _print as print_extraction
 from structattn.extraction import pipeline, to_grammar
+from structattn.extraction.agreement import Modelled
 from structattn.extraction.automaton import Configuration, PushdownAutomaton, Start, Transition
+from structattn.extraction.calls import Oracle
 from structattn.extraction.causal import disabled
 from structattn.extraction.comparison import compare, pairs_along, with_strings
 from structattn.extraction.configurations import Simulator
@@ -22,7 +24,7 @@ from structattn.extraction.files import require_folder, write_extraction
 from structattn.extraction.minimization import Minimal, minimized
 from structattn.extraction.page import extraction_page
 from structattn.extraction.pipeline import ExtractionSettings, extract
-from structattn.extraction.reading import CausalCheck
+from structattn.extraction.reading import CausalCheck, Subject, short_strings
 from structattn.extraction.stacks import (
     Observation,
     Step,
@@ -31,6 +33,7 @@ from structattn.extraction.stacks import (
 )
 from structattn.extraction.threshold import Threshold
 from structattn.extraction.verdict import verdict_of
+from structattn.extraction.visibly_pushdown import Letter
 from structattn.loading.runs import open_run
 from structattn.models.builders.models import build_model
 from structattn.settings.run import resolve_settings
@@ -138,6 +141,21 @@ def test_command_of_an_untrained_model_says_that_no_automaton_agrees(run_dirs, t
     )
     if content["automaton"] is not None:
         assert read_language_file(tmp_path / "grammar.cfg").language.alphabet
+
+
+def test_strings_are_no_longer_than_the_positions_of_the_model(tmp_path):
+    prepare_formal_language(tmp_path / "dyck", "dyck", sizes=FormalLanguageSizes(16, 4, 2, (2, 2), (2, 2)))
+    tree = {"task": "formal_language", "data": str(tmp_path / "dyck"), "training": {"max_updates": 2}}
+    tree["model"] = {"d_model": 8, "num_heads": 2, "d_ff": 8, "layers": "superposition-4",
+                     "positions": {"kind": "learned", "max_positions": 4}}  # fmt: skip
+    train(resolve_settings(tree, source="test"), tmp_path / "run")
+    run = open_run(tmp_path / "run")
+    subject = Subject(run, stack_reader(run), [], [])
+    modelled = Modelled(run.prepared.vocabulary.symbols, -np.inf)
+    assert {len(each.ids) - 1 for each in short_strings(subject, modelled, 12, with_runs=False)} == {0, 1, 2, 3}
+    oracle = Oracle(subject, SimpleNamespace(first=False, symbols=modelled.symbols), modelled, (0, 9))
+    assert not oracle._accepted([4 * (Letter("(", "call"),)], ends=False).any()
+    assert subject.readable(12) == 3
 
 
 def test_an_automaton_of_the_empty_string_alone_has_no_grammar(run_dirs, monkeypatch):

@@ -111,6 +111,9 @@ class Oracle:
         return np.array([found.get(word, False) for word in words], dtype=bool)
 
     def _is_readable(self, word: Word) -> bool:
+        length = len(word) - int(self.calls.first)
+        if self.subject.readable(length) < length:
+            return False
         bos = Letter(self.calls.symbols[BOS], "call")
         return not self.calls.first or (word[:1] == (bos,) and bos not in word[1:])
 

@@ -306,7 +306,8 @@ class _Judge:
         if self.truth is not None and true is not None:
             alphabet, length = self.truth.alphabet, self.settings.max_length
             comparison = compare(extracted, true, alphabet, length)
-            layers = prefix_pairs(extracted, true, alphabet, min(length, SHORT_LENGTH), SHORT_PREFIXES)
+            short_length = self.subject.readable(min(length, SHORT_LENGTH))
+            layers = prefix_pairs(extracted, true, alphabet, short_length, SHORT_PREFIXES)
             pairs = [each for layer in layers for each in layer]
             after = _after(self.subject, pairs, modelled)
             short = agreement_on_prefixes(pairs, after, modelled)

@@ -14,6 +14,7 @@ from structattn.extraction.observations import String, cross_entropy, observe
 from structattn.extraction.stacks import Observation, StackReader
 from structattn.extraction.transitions import Evidence, allowed_steps
 from structattn.loading.trained_run import TrainedRun
+from structattn.settings.embeddings import max_positions
 from structattn.support.errors import DataError
 from structattn.support.special_tokens import EOS_CLASS, FIRST_SYMBOL, class_of
 from structattn.tasks.language_modeling.prompts import TextEncoder
@@ -34,6 +35,11 @@ class Subject:
     reader: StackReader
     valid: Sequence[String]
     observed: Sequence[Observation]
+
+    def readable(self, length: int) -> int:
+        """Return this length of strings, or the greatest that the model has positions for if that is less."""
+        positions = max_positions(self.run.settings.model)
+        return length if positions is None else min(length, positions - 1)  # <bos> has one
 
     @cached_property
     def cross_entropy(self) -> float:
@@ -194,12 +200,15 @@ def lowest(observation: Observation) -> float:
 def short_strings(
     subject: Subject, modelled: Modelled, max_length: int, *, with_runs: bool = True
 ) -> list[Observation]:
-    """Return all strings of the model of at most ``max_length`` symbols, or shorter ones where prefixes are many."""
+    """Return all strings of the model of at most ``max_length`` symbols.
+
+    Shorter ones where prefixes are many, or the model has no positions for more.
+    """
     run, reader = subject.run, subject.reader
     alphabet = range(FIRST_SYMBOL, len(modelled.symbols))
     layer: list[String] = [np.zeros(0, dtype=np.int64)]
     found, total = list[String](), 0
-    for length in range(max_length + 1):
+    for length in range(subject.readable(max_length) + 1):
         total += len(layer)
         if not layer or total > SHORT_PREFIXES:
             break
