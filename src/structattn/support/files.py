@@ -120,9 +120,8 @@ def write_atomically(path: Path, content: bytes | str) -> None:
 def _redirected_to(path: Path) -> TextIO | None:
     """Return the standard stream that writes to a regular file; None for all other files."""
     for stream in (sys.stdout, sys.stderr):
-        with suppress(
-            OSError, ValueError, AttributeError
-        ):  # a missing file; a stream that is closed, or has no descriptor
+        # a missing file; a stream that is closed, or has no descriptor
+        with suppress(OSError, ValueError, AttributeError):
             if path.is_file() and os.path.samestat(path.stat(), os.fstat(stream.fileno())):
                 return stream
     return None
