@@ -140,8 +140,10 @@ def require_names(trials: Iterable[Trial]) -> None:
     Raises:
         SettingsError: one does not; the message names the first trial that needs it.
     """
-    first = {trial.settings.data: trial for trial in reversed(list(trials))}
-    for trial in reversed(first.values()):
+    first: dict[Path, Trial] = {}
+    for trial in trials:
+        first.setdefault(trial.settings.data, trial)
+    for trial in first.values():
         try:
             match trial.prepare:
                 case FormalLanguageData(language=name, files=()):
