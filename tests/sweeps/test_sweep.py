@@ -26,6 +26,7 @@ from structattn.support.errors import DataError, SettingsError, StructattnError,
 from structattn.support.json_files import DIGEST
 from structattn.support.processes import start_context
 from structattn.sweeps import sweep as sweeps
+from structattn.sweeps import worker
 from structattn.sweeps.engines import ProcessPoolEngine
 from structattn.sweeps.outcome import outcome_of_run
 from structattn.sweeps.results import read_sweep_results
@@ -283,8 +284,30 @@ def test_scores_of_trials_that_were_selected_before_do_not_count(tree, run_here,
     assert grown == fresh
 
 
-def test_a_trial_that_cannot_be_evaluated_has_failed_once(tree, run_here, tmp_path):
-    tree["evaluate"] = {"gen": "all", "test": "selected"}
+@pytest.mark.parametrize("which", ["all", "selected"])
+def test_a_trial_whose_data_lack_an_evaluated_split_is_not_trained(tree, run_here, tmp_path, which):
+    tree |= {"evaluate": {"gen": which}, "halving": {"after": [2], "keep": 0.5}}
+    with pytest.raises(
+        StructattnError, match=r"2 of 2 trials failed:\n.*has no split 'gen'; it has train, valid, test"
+    ):
+        run_here(of_one_cell(tree) | {"restarts": 2}, tmp_path / "sweep")
+    assert not list((tmp_path / "sweep" / "runs").glob("*"))
+
+
+def test_a_trial_too_long_to_be_evaluated_is_not_trained(tree, run_here, tmp_path):
+    tree["base"]["model"]["positions"] = {"kind": "learned", "max_positions": 7}
+    tree["evaluate"] = {"test": "all"}
+    with pytest.raises(StructattnError, match=r"max_positions: test example \d has 9 tokens; the model has 7 learned"):
+        run_here(of_one_cell(tree), tmp_path / "sweep")
+    assert not list((tmp_path / "sweep" / "runs").glob("*"))
+
+
+def test_a_trial_that_cannot_be_evaluated_has_failed_once(tree, run_here, tmp_path, monkeypatch):
+    def fails(run_dir, split, data):
+        raise DataError(data, f"{split} cannot be read")
+
+    monkeypatch.setattr(worker, "evaluate", fails)
+    tree["evaluate"] = {"valid": "all", "test": "selected"}
     with pytest.raises(StructattnError, match="3 of 3 trials failed") as error:
         run_here(of_one_cell(tree), tmp_path / "sweep")
     assert len(error.value.__notes__) == 3

@@ -242,7 +242,7 @@ class Plan:
     def _job(self, trial: Trial, budget: Budget | None) -> Job:
         """Return the job that trains a trial; at its end, it is evaluated."""
         splits = tuple(split for split, which in self.sweep.evaluate.items() if which == "all")
-        return self.folder.job(trial, () if budget else splits, budget)
+        return self.folder.job(trial, () if budget else splits, budget, tuple(self.sweep.evaluate))
 
 
 def is_unfinished(job: Job) -> bool:

@@ -22,6 +22,8 @@ from structattn.sweeps.data_preparation import prepare_data, write_sources
 from structattn.sweeps.outcome import Outcome, TrialResult, outcome_after, outcome_of_run, trial_result
 from structattn.sweeps.trials import Cell, Trial
 from structattn.sweeps.trials_file import read_outcome, require_same_data, store_outcome
+from structattn.tasks.position_limits import require_positions_fit
+from structattn.text.folders.prepared import open_prepared
 from structattn.training.distributed import LostProcessError
 from structattn.training.run_training import train
 
@@ -34,6 +36,7 @@ class Job:
         splits: the splits to evaluate after training.
         trial_results: the file of trials to which the results are written at the end, if any.
         pause_after: train no further; None: to the end.
+        all_splits: the splits that this or a later job evaluates, which the data must have.
     """
 
     trial: Trial
@@ -41,6 +44,7 @@ class Job:
     splits: tuple[str, ...] = ()
     trial_results: Path | None = None
     pause_after: Budget | None = None
+    all_splits: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -84,6 +88,7 @@ def _failed(error: Exception) -> JobResult:
 
 def _train_and_evaluate(job: Job) -> None:
     prepare_trial_data(job.trial)
+    _require_evaluable(job)
     if job.trial_results is not None:
         require_same_data(job.trial_results, job.trial)
     has_cost, before = _is_trained_here(job), process_time()
@@ -94,6 +99,18 @@ def _train_and_evaluate(job: Job) -> None:
             evaluate(job.run_dir, split, data=job.trial.settings.data)  # the sweep may have been moved
     _record_outcome(job, cpu_seconds)
     flush_names_of(job)
+
+
+def _require_evaluable(job: Job) -> None:
+    """Check before the training of a job that its run can be evaluated.
+
+    Raises:
+        StructattnError: the data lack a split, or have an example that is longer than the model has positions.
+    """
+    prepared = open_prepared(job.trial.settings.data)
+    for split in job.all_splits:
+        prepared.split(split)
+    require_positions_fit(job.trial.settings, prepared, job.all_splits)
 
 
 def _is_trained_here(job: Job) -> bool:
@@ -193,9 +210,15 @@ class SweepFolder:
         """Return the run folder of a trial."""
         return self.runs / trial.name
 
-    def job(self, trial: Trial, splits: tuple[str, ...] = (), pause_after: Budget | None = None) -> Job:
+    def job(
+        self,
+        trial: Trial,
+        splits: tuple[str, ...] = (),
+        pause_after: Budget | None = None,
+        all_splits: tuple[str, ...] = (),
+    ) -> Job:
         """Return the job of a trial."""
-        return Job(trial, self.run_dir(trial), splits, self.trial_results, pause_after)
+        return Job(trial, self.run_dir(trial), splits, self.trial_results, pause_after, all_splits)
 
     def result(self, trial: Trial) -> TrialResult | None:
         """Read the result of a trial; None if it has not ended."""
