@@ -55,6 +55,9 @@ def test_schema_is_json():
     sweep = json.loads(run("list", "--schema", "sweep").output)["properties"]
     assert {"base", "grid", "restarts"} <= set(sweep)
     assert sweep["base"]["type"] == ["object", "string"]  # a file's name will do
+    refused = run("list", "recipes", "--schema", "run")
+    assert refused.exit_code == 2
+    assert "recipes: --schema prints the schema of all settings" in refused.output
 
 
 def test_doctor_checks_every_implementation():

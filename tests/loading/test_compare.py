@@ -55,6 +55,19 @@ def test_the_difference_is_that_of_the_evaluated_cross_entropies(runs):
     assert f"{kept['difference']:+.4f}" in page
 
 
+def test_a_folder_given_twice_is_read_once(runs, tmp_path):
+    for name in ("one", "two"):
+        shutil.copytree(runs / name, tmp_path / name)
+    shown = CliRunner().invoke(app, ["compare", *(str(tmp_path / name) for name in ("one", "two", "one"))])
+    assert shown.exit_code == 0, shown.output
+    assert [path.parts[-3:] for path in tmp_path.glob("*/analyses/*.json")] == [
+        ("two", "analyses", "test-against-one.json")
+    ]
+    refused = CliRunner().invoke(app, ["compare", str(tmp_path / "one"), str(tmp_path / "one")])
+    assert refused.exit_code == 2
+    assert "expected a base run and other runs to compare with it" in " ".join(refused.output.split())
+
+
 def test_a_folder_that_cannot_be_written_is_refused_before_any_run_is_scored(runs, tmp_path, monkeypatch):
     shutil.copytree(runs / "two", tmp_path / "run", ignore=shutil.ignore_patterns("analyses"))
     (tmp_path / "run/analyses").touch()

@@ -24,7 +24,8 @@ def compare(
         typer.Argument(
             metavar="BASE RUN... | SWEEP [data=FOLDER]",
             show_default=False,
-            help="Run folder of the base, and runs on the same data, those of translation evaluated; or a sweep.",
+            help="Run folder of the base, and runs on the same data, those of translation evaluated; or a sweep. "
+            "A folder given twice is read once.",
         ),
     ],
     by: Annotated[
@@ -56,6 +57,7 @@ def compare(
         structattn compare runs/* --by model
         structattn compare runs/sweep --base nondeterministic
     """
+    from structattn.report.runs import named_folders
     from structattn.sweeps.results import is_sweep
 
     paths, (data, changes) = run_paths(runs), overrides_of(runs)
@@ -64,9 +66,10 @@ def compare(
             raise UsageError("groups are compared by the scores that evaluate has written; expected no settings")
         _compare_groups(paths, by, base_group, split, json)
         return
-    if len(paths) < 2 or changes:
-        raise UsageError("expected a base run and runs to compare with it, and of settings data=FOLDER alone")
-    _compare_runs(paths[0], paths[1:], split, samples, data, json)
+    base, *others = (folder for folder, _ in named_folders(paths))
+    if not others or changes:
+        raise UsageError("expected a base run and other runs to compare with it, and of settings data=FOLDER alone")
+    _compare_runs(base, others, split, samples, data, json)
 
 
 def _compare_groups(paths: Sequence[Path], by: str | None, base: str | None, split: str, json: bool) -> None:

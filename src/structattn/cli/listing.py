@@ -109,6 +109,8 @@ def show_list(
         structattn list --schema run > run.schema.json
     """
     if schema is not None:
+        if kind is not None:
+            raise UsageError(f"{kind}: --schema prints the schema of all settings; expected no names")
         from structattn.settings.run import RunSettings
         from structattn.settings.sweep import SweepSettings
 
