@@ -22,6 +22,13 @@ def holds(state, copies, lengths):
     )
 
 
+def test_a_cache_holds_lengths_of_its_own():
+    copies, lengths = drawn(2, torch.Generator().manual_seed(0)), torch.tensor([2, 3])
+    state = CrossAttentionCache.from_tensors(copies, lengths)
+    lengths.fill_(5)
+    assert holds(state, copies, torch.tensor([2, 3]))
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_chains_of_choices_hold_what_copies_hold(seed):
     generator = torch.Generator().manual_seed(seed)

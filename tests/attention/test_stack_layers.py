@@ -6,7 +6,13 @@ import math
 import pytest
 import torch
 
-from structattn.attention import NondeterministicStackAttention, SuperpositionStackAttention
+from structattn.attention import (
+    DeltaProductAttention,
+    NondeterministicStackAttention,
+    StackPointerAttention,
+    SuperpositionStackAttention,
+)
+from structattn.attention.contract import by_steps
 from structattn.operators import nondeterministic_stack, superposition_stack
 
 
@@ -126,3 +132,48 @@ def test_an_explanation_is_printed_without_its_numbers():
     shown = repr(layer.explain(torch.randn(2, 5, 4)))
     assert shown.startswith("Explanation('nondeterministic', attention of layer 0: weights (2, 1, 5, 6), ")
     assert shown.endswith("actions (2, 5, 3), best_run (2, 5, 3))")
+
+
+def pointer_that_decays():
+    """Its first vector is 1, all others are 0; each step pops 0.002 of the stack and pushes as much."""
+    layer, x = StackPointerAttention(2), torch.zeros(1, 150, 2)
+    layer.projection.weight.zero_()
+    layer.projection.bias.copy_(torch.tensor([0.002, 0.996, 0.002]).log())
+    x[:, 0] = 1
+    return layer, x, lambda y: y[0].item()
+
+
+def superposition_that_decays():
+    """The same actions after a push of 1; input 0 stands for a bias, and input 1 marks the first step."""
+    layer, x = SuperpositionStackAttention(3, 1, pushed_activation="none"), torch.zeros(1, 150, 3)
+    layer.output.weight.fill_(1)
+    weight = layer.projection.weight.zero_()
+    weight[:3, 0] = torch.tensor([0.002, 0.996, 0.002]).log()
+    weight[0, 1], weight[3, 1] = 20, 1
+    x[..., 0], x[:, 0, 1] = 1, 1
+    return layer, x, lambda y: y[0].item()
+
+
+def delta_product_that_decays():
+    """A value is written at the first and at the last step; each step leaves exp(-0.0018) of what was."""
+    layer = DeltaProductAttention(4, 1, 1, key_size=2, value_size=2, convolution_size=0)
+    weight, x = layer.projection.weight.zero_(), torch.zeros(1, 300, 4)
+    weight[[0, 1, 7, 8], 0], weight[6, 0] = 2, -20
+    weight[[2, 4], 1], weight[[3, 5], 2], weight[6, 1:3] = 4, 4, 20
+    layer.log_rate.zero_()
+    layer.decay_bias.fill_(math.log(math.expm1(0.0018)))
+    layer.output.weight.zero_()[[0, 1], [0, 1]] = 1
+    x[..., 0], x[:, 0, 1], x[:, -1, 2] = 1, 1, 1
+    return layer, x, lambda y: (y[0] / y[1]).item()
+
+
+@pytest.mark.parametrize("decaying", [pointer_that_decays, superposition_that_decays, delta_product_that_decays])
+@torch.no_grad()
+def test_steps_in_half_precision_keep_their_state_in_float32(decaying):
+    """In bfloat16 it would lose nothing by a factor of 0.998, or twice as much, at every step."""
+    layer, x, left = decaying()
+    layer, x = layer.to(torch.bfloat16).eval(), x.to(torch.bfloat16)
+    found, whole = by_steps(layer, layer.initial_state(1), x), layer(x)
+    assert found.dtype == torch.bfloat16
+    assert 0.5 < left(whole[0, -1]) < 0.8
+    assert left(found[0, -1]) == pytest.approx(left(whole[0, -1]), rel=0.02)

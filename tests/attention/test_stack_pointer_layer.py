@@ -60,6 +60,14 @@ def test_a_column_before_the_input_is_the_first_token_of_the_longer_input():
     torch.testing.assert_close(first(longer)[:, 1:], learned(x))
 
 
+def test_a_state_keeps_the_learned_bottom_that_it_began_with():
+    layer = StackPointerAttention(4, bottom="learned")
+    state = layer.initial_state(2)
+    with torch.no_grad():
+        layer.bottom.fill_(3)
+    assert not state.stack.any()
+
+
 @pytest.mark.parametrize("bottom", ["first_token", "learned"])
 def test_it_explains_its_readings(bottom):
     layer, x = StackPointerAttention(4, bottom=bottom), torch.randn(2, 6, 4)

@@ -212,6 +212,7 @@ class CrossAttentionCache:
         """Return a cache that holds these tensors."""
         batch, _, source, _ = tensors[0].shape
         lengths = integer_lengths(lengths, batch, tensors[0].device, "memory_lengths")
+        lengths = None if lengths is None else lengths.clone()  # the caller's may change
         indices = torch.arange(batch * source, device=tensors[0].device).view(batch, source)
         cache = CrossAttentionCache(tuple(part.transpose(1, 2).flatten(0, 1) for part in tensors), indices, lengths)
         if not torch.compiler.is_compiling():

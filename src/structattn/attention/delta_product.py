@@ -120,9 +120,9 @@ class DeltaProductAttention(nn.Module):
         inputs, others = self._projected(one_position(x_t))
         seen = torch.cat([state.recent, inputs], 1)
         token = [part[:, :, 0] for part in self._recurrence(self._convolved(seen)[:, -1:], others)]
-        (matrices, *token), dtype = computing_precision(state=state.matrices.to(token[0].dtype), **_named(token))
+        token, dtype = computing_precision(**_named(token))
         with without_autocast(x_t.device):
-            reading, matrices = delta_product_step(matrices, *token)
+            reading, matrices = delta_product_step(state.matrices.to(token[0].dtype), *token)
         y_t = self._gated_output(reading[:, :, None].to(dtype), others)[:, 0]
         return y_t, DeltaProductState(matrices, seen[:, 1:] if self.convolution_size > 1 else state.recent)
 

@@ -11,7 +11,7 @@ from structattn.attention.projections import Projection, one_position
 from structattn.attention.protocols import Explanation
 from structattn.attention.several_stacks import explain_stacks, fold, fold_lengths, unfold
 from structattn.operators import SuperpositionAction, stack_pointer, stack_pointer_step, stack_pointer_weights
-from structattn.operators.common.checks import head_size, mask_padding, wrong_batch
+from structattn.operators.common.checks import computing_precision, head_size, mask_padding, wrong_batch
 from structattn.operators.common.states import Selectable
 from structattn.support.shapes import Bool, Float, Lengths
 
@@ -76,7 +76,7 @@ class StackPointerAttention(nn.Module):
         """Return the empty stack; it has no rows if the first position will represent it."""
         if self.bottom is None:
             return StackPointerState(self.projection.weight.new_zeros(batch_size, 0, self.projection.in_features))
-        return StackPointerState(self.bottom.expand(batch_size, 1, -1))
+        return StackPointerState(self.bottom.repeat(batch_size, 1, 1))
 
     def step(
         self, x_t: Float[Tensor, "batch d_model"], state: StackPointerState
@@ -85,10 +85,11 @@ class StackPointerAttention(nn.Module):
         if len(x_t) != len(state.stack):
             raise wrong_batch(x_t, state.stack)
         x, first = one_position(x_t), state.stack.shape[1] == 0
-        parts = x if first else state.stack, self._actions(x, first), x
+        (action, value), dtype = computing_precision(action=self._actions(x, first), value=x)
+        parts = value if first else state.stack.to(value.dtype), action, value
         stack, action, value = (fold(part, self.num_heads) for part in parts)
         stack = unfold(stack_pointer_step(stack, action[:, 0], value[:, 0]), self.num_heads)
-        return stack[:, 0].clone(), StackPointerState(stack)  # callers may add to the output in place
+        return stack[:, 0].to(dtype, copy=True), StackPointerState(stack)  # callers may add to the output in place
 
     @torch.no_grad()
     def explain(self, x: Float[Tensor, "batch time d_model"], lengths: Lengths = None) -> Explanation:

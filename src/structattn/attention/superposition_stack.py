@@ -11,7 +11,7 @@ from structattn.attention.projections import Projection, one_position
 from structattn.attention.protocols import Explanation
 from structattn.attention.several_stacks import explain_stacks, fold, fold_lengths, unfold
 from structattn.operators import SuperpositionAction, superposition_stack, superposition_stack_weights
-from structattn.operators.common.checks import head_size, mask_padding, wrong_batch
+from structattn.operators.common.checks import computing_precision, head_size, mask_padding, wrong_batch
 from structattn.operators.common.states import Selectable
 from structattn.operators.superposition_stack import superposition_step
 from structattn.support.shapes import Bool, Float, Lengths
@@ -77,10 +77,12 @@ class SuperpositionStackAttention(nn.Module):
         """Process one position. Cost: O(t m + d m) for step t, because any row can return to the top."""
         if len(x_t) != len(state.stack):
             raise wrong_batch(x_t, state.stack)
-        parts = state.stack, *self._actions_and_values(one_position(x_t))
+        action, value = self._actions_and_values(one_position(x_t))
+        (action, value), dtype = computing_precision(action=action, value=value)
+        parts = state.stack.to(value.dtype), action, value
         stack, action, value = (fold(part, self.num_heads) for part in parts)
         stack = unfold(superposition_step(stack, action[:, 0], value[:, 0]), self.num_heads)
-        return self.output(stack[:, 0]), SuperpositionState(stack)
+        return self.output(stack[:, 0].to(dtype)), SuperpositionState(stack)
 
     @torch.no_grad()
     def explain(self, x: Float[Tensor, "batch time d_model"], lengths: Lengths = None) -> Explanation:

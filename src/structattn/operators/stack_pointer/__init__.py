@@ -111,7 +111,8 @@ def stack_pointer_step(
     """Take one step of ``stack_pointer``; the reading is the first row of the result.
 
     Row k is what k pops would expose; the last row also holds for all larger k. Before the first step there is one row,
-    the value of the empty stack. Exact for any actions (DERIVATION.md). Cost: O(R * d).
+    the value of the empty stack. Exact for any actions (DERIVATION.md), in the widest dtype of the three: a stack that
+    is kept in half precision is rounded at every step. Cost: O(R * d).
 
     Args:
         stack: the rows so far, as many as there were steps, and one.
