@@ -152,6 +152,17 @@ def test_cells_with_zero_restarts_are_skipped(tree, tmp_path):
         ({"grid": {"model": {}}}, r"grid\.model is empty"),
         ({"base": {"training": None}}, r"base\.training: expected a mapping of settings; found None"),
         ({"base": {"seed": 3}}, r"base\.seed: expected none, since trials have the seeds"),
+        (
+            {"grid": {"rate": {"small": {RATE: 0.001}}}},
+            rf"random\.{RATE}: grid\.rate\.small sets this field, too; expected one of them",
+        ),
+        (
+            {"grid": {"rate": {"low": {"training.optimizer": {"learning_rate": 0.1}}}}},
+            r"grid\.rate\.low sets this field",
+        ),
+        ({"where": [{"match": {}, "set": {RATE: 0.1}}]}, r"where\.0\.set sets this field, too"),
+        ({"grid": {"model": {True: {}, "no": {}}}}, r"grid\.model: expected text, got True; write it in quotes"),
+        ({"grid": {"model": {"": {}}}}, r"grid\.model has an empty name"),
         ({"random": {"seed": {"kind": "cycle", "values": [1, 2]}}}, r"random\.seed: expected none, since trials have"),
         ({"evaluate": {"tset": "all"}}, "evaluate.tset"),
         ({"claims": [{"description": "", "score": "test.BLEU", "at_least": 1}]}, "`evaluate` does not name 'test'"),
@@ -164,7 +175,7 @@ def test_cells_with_zero_restarts_are_skipped(tree, tmp_path):
                 "claims": [{"description": "", "score": "test.BLEU", "statistic": "mean", "at_least": 1}],
                 "evaluate": {"test": "selected"},
             },
-            "mean of test.BLEU needs all trials, but `evaluate` scores selected trials only",
+            r"claims\.0: mean of test\.BLEU needs all trials, but `evaluate` scores selected trials only; expected",
         ),
         ({"random": {RATE: {"low": 0.1, "high": float("inf")}}}, "finite"),
     ],
@@ -177,7 +188,10 @@ def test_an_invalid_sweep_is_rejected_with_its_path(tree, tmp_path, change, mess
 
 def test_an_invalid_trial_is_rejected_with_its_cell(tree, tmp_path):
     tree["grid"]["model"]["Tf"] = {"model.num_heads": 3}
-    with pytest.raises(SettingsError, match=r"trial w#w\^R Tf: model.*d_model 4 is not divisible by num_heads 3"):
+    drawn = r"with random training\.optimizer\.learning_rate=0\.\d+"
+    with pytest.raises(
+        SettingsError, match=rf"trial w#w\^R Tf {drawn}: model.*d_model 4 is not divisible by num_heads 3"
+    ):
         trials(tree, tmp_path)
 
 

@@ -92,7 +92,9 @@ def error_message(
     lines = []
     problems = [each for each in error.errors() if not _follows_from_others(each)]
     for problem in problems[:_MAX_PROBLEMS]:
-        path = _dotted(problem["loc"], problem["type"] == "missing", tree)
+        is_name = problem["loc"][-1:] == ("[key]",) and problem["type"] == "string_type"
+        location = problem["loc"][: -2 if is_name else None]
+        path = _dotted(location, problem["type"] == "missing", tree)
         words, got = words_of(problem), repr(problem["input"])
         hides_input = problem["type"] in {"missing", "extra_forbidden"} or isinstance(problem["input"], dict)
         stated = hides_input or (problem["type"] == "value_error" and got in words)
@@ -104,7 +106,7 @@ def error_message(
             words, given = f"is empty; {words}", ""
         named = "" if suspects and suspects[-1].partition("=")[0] == path else f": {_shorten(path, 100)}"
         where = f"{_shorten(' '.join(suspects), 100) if suspects else source}{named}"
-        hint = ""
+        hint = "; write it in quotes" if is_name else ""
         if settings is not None and problem["type"] == "extra_forbidden":
             hint = hint_for_unknown(settings, path, problem["loc"])
         if problem["type"] == "literal_error":

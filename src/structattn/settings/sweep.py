@@ -186,6 +186,20 @@ class SweepSettings(Settings):
         for axis, values in self.grid.items():
             if not values:
                 raise ValueError(f"grid.{axis} is empty; expected at least one value")
+            if "" in (axis, *values):
+                raise ValueError(f"grid.{axis} has an empty name; expected one for the axis and for each value")
+        return self
+
+    @model_validator(mode="after")
+    def _check_random(self) -> Self:
+        """A value that a trial draws would replace that of the grid; cells would differ by their draws alone."""
+        of_grid = {
+            f"grid.{axis}.{name}": changes for axis, values in self.grid.items() for name, changes in values.items()
+        }
+        of_where = {f"where.{index}.set": where.set for index, where in enumerate(self.where)}
+        for place, changes in (of_grid | of_where).items():
+            if twice := [path for path in self.random if _gives(changes, path)]:
+                raise ValueError(f"random.{twice[0]}: {place} sets this field, too; expected one of them")
         return self
 
     @model_validator(mode="after")
@@ -213,20 +227,27 @@ class SweepSettings(Settings):
 
     @model_validator(mode="after")
     def _check_scores(self) -> Self:
-        for each in (*self.published, *self.claims, *(each for each in self.figures if isinstance(each, Curves))):
-            if each.score != "validation" and each.split not in ANALYSES:
-                if each.split not in self.evaluate:
-                    raise ValueError(f"{each.score} is needed, but `evaluate` does not name {each.split!r}")
-                if each.name not in SCORES:
-                    raise ValueError(f"unknown score {each.score}; the scores of a split are {', '.join(SCORES)}")
-            reason = None
-            if self.halving is not None:
-                reason = STOPPED_EARLY
-            elif each.split in self.evaluate and each.split in self.splits_of_selected:
-                reason = "`evaluate` scores selected trials only"
-            if each.statistic != "selected" and reason:
-                raise ValueError(f"{each.statistic} of {each.score} needs all trials, but {reason}")
+        for name in ("published", "claims", "figures"):
+            for index, each in enumerate(getattr(self, name)):
+                if isinstance(each, PublishedTable | Claim | Curves):
+                    self._check_score(f"{name}.{index}", each)
         return self
+
+    def _check_score(self, place: str, given: PublishedTable | Claim | Curves) -> None:
+        if given.score != "validation" and given.split not in ANALYSES:
+            if given.split not in self.evaluate:
+                raise ValueError(f"{place}: {given.score} is needed, but `evaluate` does not name {given.split!r}")
+            if given.name not in SCORES:
+                known = ", ".join(SCORES)
+                raise ValueError(f"{place}: unknown score {given.score}; the scores of a split are {known}")
+        reason = None
+        if self.halving is not None:
+            reason = STOPPED_EARLY
+        elif given.split in self.evaluate and given.split in self.splits_of_selected:
+            reason = "`evaluate` scores selected trials only"
+        if given.statistic != "selected" and reason:
+            needed = f"{given.statistic} of {given.score} needs all trials, but {reason}"
+            raise ValueError(f"{place}: {needed}; expected `statistic: selected`")
 
     @model_validator(mode="after")
     def _check_cells(self) -> Self:
@@ -272,6 +293,14 @@ class SweepSettings(Settings):
     def to_yaml(self) -> str:
         """Return the settings that were given, with those of a base in another file, as YAML that can be read back."""
         return yaml.safe_dump(self.model_dump(mode="json", exclude_unset=True), sort_keys=False, allow_unicode=True)
+
+
+def _gives(changes: Mapping[str, Any], path: str) -> bool:
+    """Return whether changes, path.to.field -> value, give a field, itself or in a mapping that holds it."""
+    if path in changes:
+        return True
+    within = {name: value for name, value in changes.items() if path.startswith(f"{name}.") and isinstance(value, dict)}
+    return any(_gives(value, path.removeprefix(f"{name}.")) for name, value in within.items())
 
 
 def load_sweep(path: str | PathLike[str]) -> SweepSettings:

@@ -152,10 +152,11 @@ def make_trial(sweep: SweepSettings, folder: Path, cell: Cell, restart: int, sam
     tree["seed"] = seed + restart
     if isinstance(tree.setdefault("training", {}), dict):
         tree["training"].setdefault("num_threads", 1)  # trials share the machine; one thread each is fastest
-    prepare = _prepare(tree, source)
+    drawn = f" with random {', '.join(f'{path}={value:.6g}' for path, value in sampled.items())}" if sampled else ""
+    prepare = _prepare(tree, source + drawn)
     if prepare is not None:
         tree["data"] = str(folder / "data" / _digest(prepare.model_dump(mode="json", exclude_defaults=True)))
-    settings = resolve_settings(tree, source=source)
+    settings = resolve_settings(tree, source=source + drawn)
     if sweep.halving is not None:
         _check_rungs(sweep.halving, settings.training, source)
     return Trial(cell, restart, settings, prepare, sampled)
