@@ -12,13 +12,7 @@ from torch.types import Device
 from structattn.attention.projections import OutputProjection, Projection, one_position
 from structattn.attention.protocols import Explanation
 from structattn.operators import delta_product, delta_product_step
-from structattn.operators.common.checks import (
-    computing_precision,
-    head_size,
-    mask_padding,
-    without_autocast,
-    wrong_batch,
-)
+from structattn.operators.common.checks import computing_precision, head_size, mask_padding, wrong_batch
 from structattn.operators.common.states import Selectable
 from structattn.support.shapes import Float, Lengths
 
@@ -121,8 +115,7 @@ class DeltaProductAttention(nn.Module):
         seen = torch.cat([state.recent, inputs], 1)
         token = [part[:, :, 0] for part in self._recurrence(self._convolved(seen)[:, -1:], others)]
         token, dtype = computing_precision(**_named(token))
-        with without_autocast(x_t.device):
-            reading, matrices = delta_product_step(state.matrices.to(token[0].dtype), *token)
+        reading, matrices = delta_product_step(state.matrices.to(token[0].dtype), *token)
         y_t = self._gated_output(reading[:, :, None].to(dtype), others)[:, 0]
         return y_t, DeltaProductState(matrices, seen[:, 1:] if self.convolution_size > 1 else state.recent)
 

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from structattn.operators import delta_product
+from structattn.operators import delta_product, delta_product_step
 from structattn.operators.delta_product.chunked import ROWS
 
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
@@ -48,6 +48,16 @@ def test_is_the_product_of_householder_matrices(implementation, steps):
         for head in range(3):
             expected = written_out(*(part[b, head] for part in parts))
             torch.testing.assert_close(found[b, head], expected, rtol=1e-12, atol=1e-12)
+
+
+@torch.no_grad()
+def test_a_step_under_autocast_is_computed_in_the_precision_of_its_inputs():
+    token = [part[:, :, 0] for part in inputs(1, dtype=torch.float32)]
+    state = torch.randn(2, 3, 5, 4, generator=torch.Generator().manual_seed(0))
+    expected = delta_product_step(state, *token)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = delta_product_step(state, *token)
+    assert all(map(torch.equal, found, expected))
 
 
 @pytest.mark.parametrize("implementation", ["reference", "chunked"])

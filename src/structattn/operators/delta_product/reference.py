@@ -8,7 +8,7 @@ a and b the sizes of keys and values.
 import torch
 from torch import Tensor
 
-from structattn.operators.common.checks import require_shape
+from structattn.operators.common.checks import require_shape, without_autocast
 from structattn.support.shapes import Float
 
 
@@ -42,11 +42,12 @@ def delta_product_step(
     require_shape("value", value, (*key.shape[:3], width), "(B, H, m, b)")
     require_shape("beta", beta, key.shape[:3], "(B, H, m)")
     require_shape("log_decay", log_decay, (batch, heads), "(B, H)")
-    state = torch.exp(log_decay)[..., None, None] * state
-    for k, v, strength in zip(key.unbind(2), value.unbind(2), beta.unbind(2), strict=True):
-        error = v - (k[..., None, :] @ state).squeeze(-2)
-        state = state + (strength[..., None] * k)[..., None] * error[..., None, :]
-    return (query[..., None, :] @ state).squeeze(-2) * max(size, 1) ** -0.5, state
+    with without_autocast(state.device):
+        state = torch.exp(log_decay)[..., None, None] * state
+        for k, v, strength in zip(key.unbind(2), value.unbind(2), beta.unbind(2), strict=True):
+            error = v - (k[..., None, :] @ state).squeeze(-2)
+            state = state + (strength[..., None] * k)[..., None] * error[..., None, :]
+        return (query[..., None, :] @ state).squeeze(-2) * max(size, 1) ** -0.5, state
 
 
 def delta_product_reference(
