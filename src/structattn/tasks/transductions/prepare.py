@@ -1,6 +1,6 @@
 """Preparation of transductions: validation and test pairs. Training pairs are sampled during training."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 
 from structattn.support.errors import UsageError
+from structattn.support.progress import Advance, progress
 from structattn.support.seeds import numpy_generator
 from structattn.support.special_tokens import FIRST_SYMBOL
 from structattn.tasks.loaded import require_counts
@@ -70,38 +71,50 @@ def prepare_transduction(
     """
     folder, task = Path(folder), transduction(name)
     require_empty_folder(folder)
-    for lengths in (sizes.train_lengths, sizes.test_lengths):
-        if not task.valid_lengths(*lengths):
-            raise UsageError(f"{name}: has no strings of the lengths {lengths[0]} to {lengths[1]}")
+    valid, test = (_lengths(task, *lengths) for lengths in (sizes.train_lengths, sizes.test_lengths))
     vocabulary = Vocabulary.from_symbols(symbols_of(task))
-    splits = {
-        "valid": _pairs(task, vocabulary, sizes.train_lengths, sizes.valid_per_length, seed, "valid"),
-        "test": _pairs(task, vocabulary, sizes.test_lengths, sizes.test_per_length, test_seed, "test"),
-    }
-    write_prepared(
-        folder,
-        kind=KIND,
-        vocabulary=vocabulary,
-        tokenizer={"level": "word"},
-        splits=splits,
-        extra={
-            "transduction": name,
-            "seed": seed,
-            "test_seed": test_seed,
-            "train_lengths": list(sizes.train_lengths),
-            "test_lengths": list(sizes.test_lengths),
-        },
-    )
+    with progress("Drawing pairs", len(valid) + len(test), "lengths") as advance:
+        splits = {
+            "valid": _pairs(task, vocabulary, valid, sizes.valid_per_length, seed, "valid", advance),
+            "test": _pairs(task, vocabulary, test, sizes.test_per_length, test_seed, "test", advance),
+        }
+        write_prepared(
+            folder,
+            kind=KIND,
+            vocabulary=vocabulary,
+            tokenizer={"level": "word"},
+            splits=splits,
+            extra={
+                "transduction": name,
+                "seed": seed,
+                "test_seed": test_seed,
+                "train_lengths": list(sizes.train_lengths),
+                "test_lengths": list(sizes.test_lengths),
+            },
+        )
+
+
+def _lengths(task: Transduction, low: int, high: int) -> Sequence[int]:
+    if not (lengths := task.valid_lengths(low, high)):
+        raise UsageError(f"{task.name}: has no strings of the lengths {low} to {high}")
+    return lengths
 
 
 def _pairs(
-    task: Transduction, vocabulary: Vocabulary, lengths: tuple[int, int], count: int, seed: int, split: str
+    task: Transduction,
+    vocabulary: Vocabulary,
+    lengths: Sequence[int],
+    count: int,
+    seed: int,
+    split: str,
+    advance: Advance,
 ) -> Iterator[Strings]:
-    for length in task.valid_lengths(*lengths):
+    for length in lengths:
         generator = numpy_generator(seed, "transduction", task.name, split, length)
         x, y = task.sample(length, count, generator)
         separator = np.full((count, 1), vocabulary.id_of[SEPARATOR], dtype=np.int64)
         yield from np.concatenate([input_ids(task, x), separator, output_ids(task, vocabulary, y)], axis=1)
+        advance()
 
 
 def input_ids(task: Transduction, x: Strings) -> Strings:

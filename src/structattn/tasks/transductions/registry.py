@@ -49,8 +49,8 @@ def recognition(language_name: str, edits: int) -> Transduction:
     def draw(length: int, count: int, generator: Generator) -> Pairs:
         positive = generator.integers(0, 2, size=count)
         x = np.array(language.sample_each([length] * count, generator), dtype=np.int64).reshape(count, length)
-        for row in np.flatnonzero(positive == NO):
-            x[row] = _outside(language, x[row], edits, generator)
+        negative = positive == NO
+        x[negative] = _outside(language, x[negative], edits, generator)
         return x, positive[:, None]
 
     return Transduction(
@@ -64,19 +64,25 @@ def recognition(language_name: str, edits: int) -> Transduction:
     )
 
 
-def _outside(language: Language, string: Strings, edits: int, generator: Generator) -> Strings:
-    """Replace symbols of a string so that it is outside the language."""
-    size, symbols = len(string), len(language.alphabet)
+def _outside(language: Language, strings: Strings, edits: int, generator: Generator) -> Strings:
+    """Replace symbols of strings (N, T) so that they are outside the language, which is asked about all at once."""
+    found, waiting = strings.copy(), np.arange(len(strings))
     for _ in range(MAX_TRIES):
-        positions = generator.choice(size, size=edits, replace=False)
-        changed = string.copy()
-        changed[positions] = (changed[positions] + generator.integers(1, symbols, size=edits)) % symbols
-        if language.log_probabilities([changed])[0] == -np.inf:
-            return changed
+        if not waiting.size:
+            return found
+        for row in waiting:
+            found[row] = _edited(strings[row], edits, len(language.alphabet), generator)
+        waiting = waiting[language.log_probabilities(list(found[waiting])) > -np.inf]
     raise UsageError(
-        f"{language.name}: found no string of length {size} outside the language at {edits} edits; "
+        f"{language.name}: found no string of length {strings.shape[1]} outside the language at {edits} edits; "
         "use greater lengths or fewer edits"
     )
+
+
+def _edited(string: Strings, edits: int, symbols: int, generator: Generator) -> Strings:
+    positions, edited = generator.choice(len(string), size=edits, replace=False), string.copy()
+    edited[positions] = (edited[positions] + generator.integers(1, symbols, size=edits)) % symbols
+    return edited
 
 
 @cache
