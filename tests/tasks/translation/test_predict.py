@@ -200,7 +200,8 @@ def test_the_commands_translate_and_compare(workspace):
     narrow = runner.invoke(app, ["translate", run, "--n-best", "6", "evaluation.beam_size=4"], input=b"zwei eins\n")
     assert (narrow.exit_code, "--n-best 6 is more than evaluation.beam_size=4" in narrow.output) == (2, True)
     evaluate(workspace / "run", "test")
-    shown = runner.invoke(app, ["compare", run, run, "--samples", "40"])
+    shutil.copytree(run, workspace / "copy")
+    shown = runner.invoke(app, ["compare", run, str(workspace / "copy"), "--samples", "40"])
     assert shown.exit_code == 0, shown.output
     assert "BLEU" in shown.output
     assert "+0.00" in shown.output
@@ -368,8 +369,11 @@ def test_bleu_uses_the_tokenizer_of_the_settings(workspace, tmp_path, monkeypatc
 
 
 def test_translations_of_the_training_pairs_cannot_be_scored(workspace):
-    with pytest.raises(UsageError, match="the training text is not stored in the prepared folder"):
+    stated = r"data: the text of the split 'train' is not stored; expected another split"
+    with pytest.raises(DataError, match=stated):
         evaluate(workspace / "run", "train")
+    with pytest.raises(DataError, match=stated):
+        compare_runs(workspace / "run", workspace / "run", "train")
 
 
 def ratio_of_layer(tree, prepared):

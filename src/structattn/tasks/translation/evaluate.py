@@ -5,7 +5,6 @@ from dataclasses import replace
 
 from structattn.metrics.translation import bleu_metric, corpus_scores
 from structattn.runs.store import hypotheses_path
-from structattn.support.errors import UsageError
 from structattn.support.files import create_folder_unflushed, replace_file, sha256_of_file
 from structattn.support.progress import progress
 from structattn.tasks.loaded import LoadedRun
@@ -25,7 +24,8 @@ def translation_scores(run: LoadedRun, split: str, batch_tokens: int) -> SplitSc
     """
     tokenizer = run.settings.evaluation.bleu_tokenizer
     bleu_metric(tokenizer)  # raise early if a library is missing
-    translator, sources, references = replace(make_translator([run]), warns=False), *_texts(run, split)
+    translator = replace(make_translator([run]), warns=False)
+    sources, references = run.prepared.texts(split, "source"), run.prepared.texts(split, "target")
     scores = pair_scores(translation_model(run), scoring_pairs(run.prepared, split, batch_tokens, "both"))
     hypotheses = _translate(translator, sources, split)
     others: tuple[Unknown, ...] = ("keep", "copy") if translator.unknown == "spell" else ()
@@ -50,12 +50,6 @@ def translation_scores(run: LoadedRun, split: str, batch_tokens: int) -> SplitSc
         }
         or None,
     )
-
-
-def _texts(run: LoadedRun, split: str) -> tuple[Sequence[str], Sequence[str]]:
-    if split == "train":
-        raise UsageError("the training text is not stored in the prepared folder; translate another split")
-    return run.prepared.texts(split, "source"), run.prepared.texts(split, "target")
 
 
 def _translate(translator: Translator, sources: Sequence[str], what: str) -> list[str]:

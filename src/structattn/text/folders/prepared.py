@@ -171,6 +171,8 @@ class PreparedFolder:
             DataError: there are none, or their number differs from the number of pairs.
         """
         path, expected = self.path / name / f"{side}.txt", self._counts(name).sequences
+        if f"{name}/{path.name}" not in self.header.files:
+            raise DataError(self.path, f"the text of the split {name!r} is not stored; expected another split")
         try:
             *lines, _ = content_of(path, MAX_TEXT_BYTES).decode().split("\n")
         except UnicodeDecodeError as error:
