@@ -39,6 +39,7 @@ def test_the_doctor_finds_a_first_state_that_is_the_input(tmp_path, structattn):
         ("y.double()", "steps in float32", "the whole sequence returns torch.float64; expected torch.float32"),
         ("y[..., :3]", "steps", "the output of the whole sequence has shape (3, 7, 3); expected (3, 7, 6)"),
         ("exit('y')", "steps", "SystemExit: y"),
+        ("exit('\\33[2Jy')", "steps", "SystemExit: \33[2Jy"),
     ],
 )
 def test_the_doctor_names_what_is_wrong_with_the_whole_sequence(tmp_path, structattn, made, check, problem):
@@ -50,6 +51,8 @@ def test_the_doctor_names_what_is_wrong_with_the_whole_sequence(tmp_path, struct
     done = structattn("doctor", tmp_path / "wrong.py", "--json")
     assert done.exit_code == 1
     assert problem in {each["problem"] for each in json.loads(done.stdout) if each["check"] == check}
+    text = structattn("doctor", tmp_path / "wrong.py").stdout
+    assert problem.replace("\33", r"\x1b") in text, "wrapped, or not as it is printed safely"
 
 
 OF_SIZES = """

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from structattn.cli.options import Json
-from structattn.cli.output import print_json
+from structattn.cli.output import literal, print_json, print_table
 
 if TYPE_CHECKING:
     from structattn.cli.contract_check import Verdict
@@ -61,27 +61,26 @@ def _check(plugins: Sequence[str], json: bool) -> None:
 
 
 def _print_verdicts(verdicts: "Sequence[Verdict]") -> None:
-    from rich.console import Console
     from rich.table import Table
-    from rich.text import Text
 
     table = Table("what is registered", "what it must do", "found")
     for each in verdicts:
-        found = Text(each.problem, style="red") if each.problem else Text("yes")
-        table.add_row(Text(f"{each.kind} {each.name}"), Text(each.rule), found)
-    Console().print(table)
+        found = literal(each.problem or "yes")
+        if each.problem:
+            found.stylize("red")
+        table.add_row(literal(f"{each.kind} {each.name}"), literal(each.rule), found)
+    print_table(table)
 
 
 def _print(outcomes: "Sequence[Outcome]") -> None:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    console = Console()
     facts = Table.grid(padding=(0, 3, 0, 0))
     for name, value in environment().items():
         facts.add_row(Text(name, style="bold"), Text(value))
-    console.print(facts, "")
+    print_table(facts)
+    typer.echo()
     checks = Table("operator", "implementation", "available", "relative error")
     for outcome in outcomes:
         if outcome.error is None:
@@ -89,7 +88,7 @@ def _print(outcomes: "Sequence[Outcome]") -> None:
         else:
             verdict = "  [red]WRONG[/]" if outcome.wrong else ""
             checks.add_row(outcome.operator, outcome.implementation, "yes", f"{outcome.error:.1e}{verdict}")
-    console.print(checks)
+    print_table(checks)
 
 
 def environment() -> dict[str, str]:
