@@ -3,13 +3,25 @@
 import contextlib
 import itertools
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 import torch
+from tests.contracts.model_cases import CASES, IN_LAYERS
+from tests.contracts.model_harness import logits_of, texts_for
 
+from structattn.attention import Streams
 from structattn.attention.projections import OutputProjection
 from structattn.explorer import record
-from structattn.explorer.interventions import ForcedAction, HeadOff, _action_hooks, intervened
+from structattn.explorer.interventions import (
+    SUBLAYERS,
+    ForcedAction,
+    HeadOff,
+    SublayerOff,
+    _action_hooks,
+    intervened,
+    layers_by_side,
+)
 from structattn.loading.runs import load
 from structattn.models.builders.layers import VocabularySpec
 from structattn.models.builders.models import build_language_model
@@ -53,6 +65,35 @@ def test_a_head_is_off_as_if_its_part_of_the_output_projection_were_zero(layers,
     output.weight.data[:, 4 * head : 4 * head + 4] = 0
     torch.testing.assert_close(off, model(ids), rtol=1e-12, atol=1e-14)
     assert not torch.allclose(off, before)
+
+
+class Nothing(torch.nn.Module):
+    """In place of a sublayer: zeros for each position of its first input."""
+
+    def forward(self, x, *arguments):
+        return x.map(torch.zeros_like) if isinstance(x, Streams) else torch.zeros_like(x)
+
+
+OF_ALL_MECHANISMS = [f"transformer, {name}" for name in IN_LAYERS]
+OF_ALL_MECHANISMS += [name for name in CASES if name.startswith("encoder_decoder, s")]
+OF_ALL_MECHANISMS += ["two_stream, none", "two_stream, simplified", "two_stream_encoder_decoder, none"]
+
+
+@pytest.mark.parametrize("name", OF_ALL_MECHANISMS)
+def test_a_sublayer_is_off_as_if_it_returned_zeros(name):
+    model = CASES[name].built
+    texts, before = texts_for(model), CASES[name].whole
+    for side, layers in layers_by_side(model).items():
+        for index, block in enumerate(layers.blocks):
+            for sublayer in filter(partial(getattr, block), SUBLAYERS):
+                with intervened(model, [SublayerOff(index, sublayer, side)]):
+                    off = logits_of(model, texts)
+                with pytest.MonkeyPatch.context() as patch:
+                    patch.setitem(getattr(block, sublayer)._modules, "layer", Nothing())
+                    expected = logits_of(model, texts)
+                torch.testing.assert_close(off, expected, rtol=0, atol=0, equal_nan=True)
+                assert not torch.allclose(off, before), sublayer
+    torch.testing.assert_close(logits_of(model, texts), before, rtol=0, atol=0, equal_nan=True)
 
 
 @pytest.mark.covering(1)
@@ -176,6 +217,8 @@ def test_two_actions_at_a_position_are_refused():
         (HeadOff(0, 0, "cross"), "layer 0 has no sublayer 'cross'"),
         (HeadOff(0, 0, "forward"), "layer 0 has no sublayer 'forward'"),
         (HeadOff(0, 0, side="encoder"), "the model has no encoder"),
+        (HeadOff(0, 0, "feedforward"), "FeedForward has no heads to switch off"),
+        (SublayerOff(1, "stack"), "layer 1 has no sublayer 'stack'"),
         (ForcedAction(0, 0, "pop"), "SoftmaxAttention is not a stack"),
         (ForcedAction(1, 0, "replace"), "unknown action 'replace'; expected one of push, no-op, pop"),
         (ForcedAction(1, TIME, "pop"), f"there is no position {TIME}; expected 0 to {TIME - 1}"),

@@ -1,17 +1,18 @@
 """``structattn inspect``: what a run folder says about its run, and which words its embeddings bring together."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from structattn.cli.options import Json, Runs, check_output_files, open_one_run, overrides_of, run_paths
+from structattn.cli.options import Json, Runs, check_output_files, open_one_run, open_runs, overrides_of, run_paths
 from structattn.cli.output import literal, numbers_table, print_json, print_line, print_table
 from structattn.support.errors import UsageError
 
 if TYPE_CHECKING:
+    from structattn.explorer.ablation import Ablation
     from structattn.explorer.word_embeddings import Neighbour
     from structattn.loading.inspection import Inspection
     from structattn.loading.word_vectors import WordVectors
@@ -42,26 +43,38 @@ def inspect(
     ] = None,
     side: Annotated[Side | None, typer.Option(help="Embeddings of a translation run.  [default: source]")] = None,
     stream: Annotated[Stream | None, typer.Option(help="Stream of a two-stream model.  [default: both]")] = None,
+    ablate: Annotated[
+        bool, typer.Option("--ablate", help="Show how much validation loses without each head and each sublayer.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Show how runs ended, their settings that differ from the defaults, scores, sizes and data.
 
     A run may still be in progress, and its data need not be there. With --neighbours, --tags, --plot or --export, show
     instead the nearest words of one run, by cosine similarity of input embeddings, in each stream of its model. The
-    10,000 most frequent words of the training text that are one token are compared.
+    10,000 most frequent words of the training text that are one token are compared. With --ablate, show instead the
+    validation cross-entropy without each head and each sublayer of a transformer, and write it to analyses/.
 
     Examples:
         structattn inspect runs/stack runs/plain
         structattn inspect runs/de-en --neighbours man --neighbours king
         structattn inspect runs/de-en --tags conll2000/train.txt --plot words.png
+        structattn inspect runs/stack --ablate
     """
-    if neighbours or tags or plot or export:
+    embeddings = {"--neighbours": neighbours, "--tags": tags, "--plot": plot, "--export": export}
+    of_embeddings = next((name for name, value in embeddings.items() if value), None)
+    if ablate and of_embeddings:
+        raise UsageError(f"--ablate and {of_embeddings} show different things; expected one of them")
+    if of_embeddings:
         check_output_files({"--plot": plot, "--export": export}, {"--tags": tags})
         _show_embeddings(runs, neighbours or [], count or 10, tags, (side, stream), (plot, export), json)
         return
     given = {"--count": count, "--side": side, "--stream": stream}
     if others := [name for name, value in given.items() if value is not None]:
         raise UsageError(f"{others[0]} needs --neighbours, --tags, --plot or --export")
+    if ablate:
+        _show_ablations(runs, json)
+        return
     if overrides_of(runs) != (None, {}):
         raise UsageError("settings are shown as they are in the run folders; expected run folders alone")
     from structattn.loading.inspection import inspect_run
@@ -126,6 +139,35 @@ def _data(data: Mapping[str, Any]) -> dict[str, str]:
     sources = {f"  {path}": f"SHA-256 {digest}" for path, digest in data.get("sources", {}).items()}
     state = {"state": data["state"]} if "state" in data else {}
     return {"path": data["path"], "kind": data["kind"], "digest": data["digest"]} | state | splits | sources
+
+
+def _show_ablations(runs: Sequence[str], json: bool) -> None:
+    from structattn.explorer.ablation import ablate, write_ablation
+
+    results = []
+    for run in open_runs(runs, writes="analyses"):
+        ablation = ablate(run)
+        write_ablation(run, ablation)
+        results.append((run.run_dir, ablation))
+        if not json:
+            _print_ablation(run.run_dir, ablation)
+    if json:
+        print_json([{"run": folder, "ablation": ablation} for folder, ablation in results])
+
+
+def _print_ablation(folder: Path, ablation: "Ablation") -> None:
+    from structattn.explorer.ablation_report import ablation_rows, headings, most_heads
+
+    content = asdict(ablation)
+    most = most_heads(content["sublayers"])
+    caption = (
+        f"cross-entropy {ablation.cross_entropy:.4f} nats per token; columns: what it gains without the whole "
+        "sublayer, and without each of its heads"
+    )
+    table = numbers_table(["sublayer"], headings(most), caption, title=f"{folder}, validation")
+    for name, gains in ablation_rows(content, most):
+        table.add_row(literal(name), *gains)
+    print_table(table)
 
 
 def _show_embeddings(

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from structattn.explorer.ablation_report import ablation_section
 from structattn.explorer.figures import dependency_plot, explanations
 from structattn.explorer.recording_files import RecordedRun, read_recorded_runs
 from structattn.extraction.report import extraction_section
@@ -59,6 +60,7 @@ def _group(title: str, runs: Shown, prefix: str, figures: Path) -> Markup:
         recognition_sections(runs),
         extraction_section(runs, figures.parent),
         locality_section(runs, split, prefix, figures),
+        ablation_section(runs),
     )
 
 

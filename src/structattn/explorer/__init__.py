@@ -7,7 +7,8 @@
   ``read_recording`` keep it in a file, and ``write_archive`` writes its weights as arrays of NumPy.
 - ``recording_to_json``: a recording as the content of its file; ``read_recording_json``: that of a file.
 - ``TrainingRecorder``: records examples at each validation of a run in training.
-- ``HeadOff``, ``ForcedAction``: interventions, with which ``record`` computes.
+- ``HeadOff``, ``SublayerOff``, ``ForcedAction``: interventions, with which ``record`` computes, and any code within
+  ``intervened``. ``ablate``: the validation cross-entropy of a run without each head and each sublayer.
 - ``neighbours_of``, ``tag_agreement``: the nearest words of a word, and how often neighbours share a part of speech.
 - ``locality``, ``Locality``: how far from a position the heads of a translation model attend.
 - ``explorer_page``, ``write_explorer``: the page of one or two recordings, which needs no server; its source is in
@@ -19,8 +20,9 @@ from typing import TYPE_CHECKING
 from structattn.support.imports import lazy_exports
 
 if TYPE_CHECKING:
+    from structattn.explorer.ablation import AblatedSublayer, Ablation, ablate
     from structattn.explorer.head_locality import Locality, locality
-    from structattn.explorer.interventions import ForcedAction, HeadOff
+    from structattn.explorer.interventions import ForcedAction, HeadOff, SublayerOff, intervened
     from structattn.explorer.page import explorer_page, write_explorer
     from structattn.explorer.recording import RecordedExample, Recording, record
     from structattn.explorer.recording_archive import write_archive
@@ -35,17 +37,22 @@ if TYPE_CHECKING:
     from structattn.explorer.word_embeddings import neighbours_of, tag_agreement
 
 __all__ = [
+    "AblatedSublayer",
+    "Ablation",
     "ForcedAction",
     "HeadOff",
     "Locality",
     "RecordedBeamSearch",
     "RecordedExample",
     "Recording",
+    "SublayerOff",
     "TrainingRecorder",
+    "ablate",
     "analyze",
     "analyze_run",
     "default_examples",
     "explorer_page",
+    "intervened",
     "locality",
     "neighbours_of",
     "read_recording",

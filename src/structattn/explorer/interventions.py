@@ -1,18 +1,19 @@
-"""Interventions: compute with a head switched off, or with an action of a stack forced."""
+"""Interventions: compute with a head or a sublayer switched off, or with an action of a stack forced."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final, cast
 
 import torch
 from torch import Tensor, nn
 
-from structattn.attention import NondeterministicStackAttention, StackPointerAttention
+from structattn.attention import NondeterministicStackAttention, StackPointerAttention, Streams
 from structattn.attention.projections import ConcatenatedHeads, OutputProjection
 from structattn.loading.records import action_names
 from structattn.models import EncoderDecoder, LoopedLayers
+from structattn.models.block import HiddenStates
 from structattn.models.layers import Layers
 from structattn.support.errors import UsageError
 from structattn.support.threads import in_this_thread
@@ -32,6 +33,21 @@ class HeadOff:
 
     layer: int
     head: int
+    sublayer: str = "attention"
+    side: Side | None = None
+
+
+@dataclass(frozen=True)
+class SublayerOff:
+    """A sublayer whose output is replaced by zeros at all positions; its residual connection and norm stay.
+
+    Args:
+        layer: index of the layer, from 0.
+        sublayer: ``attention``, ``cross``, ``feedforward``, or ``stack`` for one after the feed-forward sublayer.
+        side: ``encoder`` or ``decoder``; None for models with one sequence.
+    """
+
+    layer: int
     sublayer: str = "attention"
     side: Side | None = None
 
@@ -57,7 +73,8 @@ class ForcedAction:
     side: Side | None = None
 
 
-Intervention = HeadOff | ForcedAction
+Intervention = HeadOff | SublayerOff | ForcedAction
+SUBLAYERS: Final = ("attention", "cross", "feedforward", "stack")
 
 
 @contextmanager
@@ -75,8 +92,7 @@ def intervened(model: nn.Module, interventions: Sequence[Intervention]) -> Itera
             layer = _layer(model, each)
             if isinstance(each, ForcedAction):
                 forced.setdefault(layer, []).append(each)
-            hooks = _head_hooks(layer, each) if isinstance(each, HeadOff) else _action_hooks(layer, each)
-            for handle in hooks:
+            for handle in _hooks(layer, each):
                 stack.callback(handle.remove)
         for layer, actions in forced.items():
             _require_possible(layer, sorted(actions, key=lambda each: each.position))
@@ -105,30 +121,56 @@ def _require_possible(layer: nn.Module, actions: Sequence[ForcedAction]) -> None
                     raise UsageError(f"{each}: what is on the stack is older than the window of {layer.window} steps")
 
 
+def layers_by_side(model: nn.Module) -> Mapping[Side | None, Layers]:
+    """Return the layers of a transformer on each side; of a model with one sequence, those of None.
+
+    Raises:
+        UsageError: the model is no transformer of this package, or its layers are looped.
+    """
+    sides: Sequence[Side | None] = ("encoder", "decoder") if isinstance(model, EncoderDecoder) else (None,)
+    found = {side: getattr(model, side or "layers", None) for side in sides}
+    for layers in found.values():
+        if not isinstance(layers, Layers):
+            given = f"a {type(model).__name__}" + " of looped layers" * isinstance(layers, LoopedLayers)
+            raise UsageError(f"interventions are for transformers of structattn without loops; the model is {given}")
+    return cast(Mapping[Side | None, Layers], found)
+
+
 def _layer(model: nn.Module, where: Intervention) -> nn.Module:
-    """Return the attention layer of an intervention."""
-    if isinstance(model, EncoderDecoder):
-        if where.side is None:
-            raise UsageError(f"{where}: expected a side, encoder or decoder")
-        layers = getattr(model, where.side)
-    elif where.side is not None:
-        raise UsageError(f"{where}: the model has no {where.side}")
-    else:
-        layers = getattr(model, "layers", None)
-    if not isinstance(layers, Layers):
-        given = f"a {type(model).__name__}" + " of looped layers" * isinstance(layers, LoopedLayers)
-        raise UsageError(f"interventions are for transformers of structattn without loops; the model is {given}")
-    if not 0 <= where.layer < len(layers.blocks):
-        raise UsageError(f"{where}: there is no layer {where.layer}; expected 0 to {len(layers.blocks) - 1}")
-    residual = getattr(layers.blocks[where.layer], where.sublayer, None)
-    if where.sublayer not in ("attention", "cross", "stack") or residual is None:
+    """Return the module of the sublayer of an intervention."""
+    sides = layers_by_side(model)
+    if where.side not in sides:
+        has = "expected a side, encoder or decoder" if where.side is None else f"the model has no {where.side}"
+        raise UsageError(f"{where}: {has}")
+    blocks = sides[where.side].blocks
+    if not 0 <= where.layer < len(blocks):
+        raise UsageError(f"{where}: there is no layer {where.layer}; expected 0 to {len(blocks) - 1}")
+    residual = getattr(blocks[where.layer], where.sublayer, None)
+    if where.sublayer not in SUBLAYERS or residual is None:
         raise UsageError(f"{where}: layer {where.layer} has no sublayer {where.sublayer!r}")
     layer: nn.Module = residual.layer
     return layer
 
 
+def _hooks(layer: nn.Module, intervention: Intervention) -> list[Any]:
+    if isinstance(intervention, ForcedAction):
+        return _action_hooks(layer, intervention)
+    if isinstance(intervention, HeadOff):
+        return _head_hooks(layer, intervention)
+    return [layer.register_forward_hook(in_this_thread(_zeros))]
+
+
+def _zeros(module: nn.Module, inputs: Any, output: HiddenStates) -> HiddenStates:
+    return output.map(torch.zeros_like) if isinstance(output, Streams) else torch.zeros_like(output)
+
+
+def head_projections(layer: nn.Module) -> list[nn.Module]:
+    """Return the modules of a layer whose input is the outputs of its heads (B, H, T, size); none of most stacks."""
+    return [module for module in layer.modules() if isinstance(module, OutputProjection | ConcatenatedHeads)]
+
+
 def _head_hooks(layer: nn.Module, off: HeadOff) -> list[Any]:
-    projections = [module for module in layer.modules() if isinstance(module, OutputProjection | ConcatenatedHeads)]
+    projections = head_projections(layer)
     if not projections:
         raise UsageError(f"{off}: {type(layer).__name__} has no heads to switch off")
 

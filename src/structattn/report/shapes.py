@@ -246,6 +246,20 @@ class _Parsing(Shape):
     left_branching: _TreeScores
 
 
+class _AblatedSublayer(Shape):
+    layer: Index
+    sublayer: str
+    side: Literal["encoder", "decoder"] | None
+    module: str
+    whole: Number
+    heads: Annotated[list[Number], Field(max_length=10_000)]
+
+
+class _Ablation(Shape):
+    cross_entropy: Number
+    sublayers: list[_AblatedSublayer]
+
+
 class _CausalCheck(Shape):
     difference: Number
 
@@ -269,6 +283,7 @@ class _Extraction(Shape):
 
 
 ANALYSIS_SHAPES: dict[str, type[Shape]] = {
+    "ablation": _Ablation,
     "attention": _Attention,
     "blimp": _Blimp,
     "contrastive": _Contrastive,
