@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from structattn.decoding import Sampling, greedy_search, pad_sequences, sample, start_translation
+from structattn.decoding import DecodingStart, Sampling, greedy_search, pad_sequences, sample, start_translation
+from structattn.support.special_tokens import EOS
 
 LOGITS = torch.tensor([[0.0, 1.0, 2.0, 0.5, 2.0, -math.inf], [3.0, 0.0, -1.0, 0.0, 0.0, 0.0]], dtype=torch.float64)
 SAMPLINGS = [
@@ -55,6 +56,23 @@ def test_top_p_keeps_the_smallest_set_that_reaches_it():
 def test_the_smallest_top_p_leaves_the_first_class():
     found = Sampling(top_p=5e-324).probabilities(LOGITS.float())
     assert torch.equal(found, torch.nn.functional.one_hot(LOGITS.argmax(-1), LOGITS.shape[-1]).float())
+
+
+class Ends:
+    """A model that ends each line at once, and its state."""
+
+    def step(self, tokens, state):
+        return torch.tensor([[5.0, -5.0]] * len(tokens)), state
+
+    def select(self, indices):
+        return self
+
+
+@pytest.mark.parametrize(("limit", "finished", "text"), [(2, False, (EOS, EOS)), (3, True, (EOS, EOS))])
+def test_a_text_of_several_lines_is_finished_after_the_last(limit, finished, text):
+    start = DecodingStart(Ends(), torch.tensor([1]))
+    (found,) = sample(Ends(), start, limit, torch.Generator(), Sampling(0.0), num_eos=3)
+    assert (found.finished, found.text, found.tokens) == (finished, text, (EOS,) * limit)
 
 
 def test_ties_at_the_kth_place_go_to_the_lower_class():

@@ -21,6 +21,15 @@ def test_neighbours_are_those_of_all_pairs():
         np.testing.assert_allclose(similarities[row], [-value for value, _ in others[:4]], atol=1e-12)
 
 
+@pytest.mark.parametrize(("dtype", "scale"), [("float16", 300), ("float32", 1e20), ("float32", 1e-25)])
+def test_squares_outside_the_range_of_the_dtype_change_nothing(dtype, scale):
+    vectors = np.array([[1, 0], [0, 1], [1, 0.1], [0, 0]])
+    expected = nearest_neighbours(vectors, np.array([0]), 3)
+    found = nearest_neighbours((vectors * scale).astype(dtype), np.array([0]), 3)
+    assert found[0].tolist() == expected[0].tolist() == [[2, 1, 3]]
+    np.testing.assert_allclose(found[1], expected[1], atol=2e-3)
+
+
 def test_fewer_vectors_than_neighbours_and_no_queries():
     vectors = np.eye(3)
     assert nearest_neighbours(vectors, np.array([1]), 10)[0].tolist() == [[0, 2]]

@@ -4,7 +4,8 @@ import pytest
 
 sacrebleu = pytest.importorskip("sacrebleu")
 
-from structattn.metrics.translation import corpus_scores  # noqa: E402 - needs sacrebleu
+from structattn.metrics.translation import compare_systems, corpus_scores  # noqa: E402 - needs sacrebleu
+from structattn.support.errors import UsageError  # noqa: E402
 
 REFERENCES = ["one two three four five", "two three one four", "a b c d e f", "x y z"]
 HYPOTHESES = ["one two three four", "two three one four", "no word of it", ""]
@@ -24,3 +25,18 @@ def test_samples_without_a_common_word_do_not_end_the_bootstrap():
     hypotheses = ["one two three four five", *["none"] * 9]
     references = ["one two three four five", *["a b"] * 9]
     assert corpus_scores(hypotheses, references, samples=100)["BLEU"].interval > 0
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: corpus_scores([], []), "there are no translations; expected at least one"),
+        (lambda: compare_systems([], [], []), "there are no translations; expected at least one"),
+        (lambda: corpus_scores(["a"], []), "1 translations for 0 references; expected equally many"),
+        (lambda: compare_systems(["a"], [], ["a"]), "0 translations for 1 references; expected equally many"),
+        (lambda: corpus_scores(["a"], ["a"], samples=1), "samples is 1; expected at least 2"),
+    ],
+)
+def test_what_cannot_be_scored_is_refused(call, message):
+    with pytest.raises(UsageError, match=message):
+        call()

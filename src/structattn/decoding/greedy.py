@@ -110,6 +110,6 @@ def decode_loop(
             break
         current = _OpenSentences(sentences, id_of(classes), state).keep(unfinished)
     return [
-        Hypothesis(tuple(token for token in text if token != PAD), total, total)
+        Hypothesis(tuple(token for token in text if token != PAD), total, total, num_eos)
         for text, total in zip(texts.tolist(), totals.tolist(), strict=True)
     ]

@@ -98,20 +98,22 @@ class Hypothesis:
         tokens: all ids after <bos>: the prefix, the rest, and <eos> if the hypothesis is finished.
         log_probability: log p(tokens), in nats.
         score: the log-probability under the length penalty by which it was ranked.
+        num_eos: the number of <eos> at which it ends: of lines, for a model of a stream.
     """
 
     tokens: tuple[int, ...]
     log_probability: float
     score: float
+    num_eos: int = 1
 
     @property
     def finished(self) -> bool:
-        """Whether it ends in <eos>; otherwise it was cut."""
-        return self.tokens[-1:] == (EOS,)
+        """Whether it ends in the last <eos>; otherwise it was cut."""
+        return self.tokens[-1:] == (EOS,) and self.tokens.count(EOS) >= self.num_eos
 
     @property
     def text(self) -> tuple[int, ...]:
-        """The ids without <eos>."""
+        """The ids without the last <eos>."""
         return self.tokens[:-1] if self.finished else self.tokens
 
 

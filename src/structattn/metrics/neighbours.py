@@ -40,8 +40,9 @@ def nearest_neighbours(
 
     Cost: O(queries words d_model) time, memory for 1,024 rows of similarities.
     """
-    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-    unit = vectors / np.where(norms == 0, 1, norms)
+    largest = np.abs(vectors).max(1, keepdims=True, initial=0)
+    scaled = vectors / np.where(largest == 0, 1, largest)  # whose squares do not leave the range of the dtype
+    unit = scaled / np.maximum(np.linalg.norm(scaled, axis=1, keepdims=True), 1)  # below 1 for zero vectors alone
     parts = [_nearest(unit, queries[start : start + _ROWS], count) for start in range(0, len(queries), _ROWS)]
     indices = [each for each, _ in parts] or [np.zeros((0, min(count, len(vectors) - 1)), np.int64)]
     similarities = [each for _, each in parts] or [np.zeros(indices[0].shape, vectors.dtype)]

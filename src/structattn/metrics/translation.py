@@ -145,9 +145,12 @@ def corpus_scores(
         tokenizer: sacrebleu's name of the tokenizer of BLEU.
 
     Raises:
-        UsageError: sacrebleu is not installed, or the numbers of translations and references differ.
+        UsageError: sacrebleu is not installed, there is no translation or fewer than two samples, or the numbers of
+            translations and references differ.
     """
-    _check_equal_numbers(hypotheses, references)
+    if samples < 2:
+        raise UsageError(f"samples is {samples}; expected at least 2")
+    _check_numbers(hypotheses, references)
     scores = {}
     for name, metric in _metrics(tokenizer).items():
         result = metric.corpus_score(list(hypotheses), [list(references)], n_bootstrap=samples)
@@ -173,10 +176,10 @@ def compare_systems(
         tokenizer: sacrebleu's name of the tokenizer of BLEU.
 
     Raises:
-        UsageError: sacrebleu is not installed, or the numbers of lines differ.
+        UsageError: sacrebleu is not installed, there is no line, or the numbers of lines differ.
     """
     for hypotheses in (first, second):
-        _check_equal_numbers(hypotheses, references)
+        _check_numbers(hypotheses, references)
     test = import_sacrebleu("sacrebleu.significance").PairedTest(
         [("first", list(first)), ("second", list(second))],
         _metrics(tokenizer),
@@ -199,6 +202,8 @@ def compare_systems(
     return differences
 
 
-def _check_equal_numbers(hypotheses: Sequence[str], references: Sequence[str]) -> None:
+def _check_numbers(hypotheses: Sequence[str], references: Sequence[str]) -> None:
+    if not hypotheses and not references:
+        raise UsageError("there are no translations; expected at least one")
     if len(hypotheses) != len(references):
         raise UsageError(f"{len(hypotheses)} translations for {len(references)} references; expected equally many")

@@ -286,6 +286,8 @@ def test_nan_stays(union):
         (lambda w, c: receptive_field([w], lengths=torch.tensor([5, 4])), "lengths range from 4 to 5"),
         (lambda w, c: decoder_receptive_fields([(None, None)], w[:, 0]), "layers contain no attention"),
         (lambda w, c: decoder_receptive_fields([(w, None)], w[:, 0, :3]), "encoder_field has shape"),
+        (lambda w, c: decoder_receptive_fields([(c, None)], w[:, 0]), "torch.float64; expected booleans with choices"),
+        (lambda w, c: decoder_receptive_fields([(w, None)], w[:, 0] > 0), "torch.bool; expected numbers with weights"),
         (lambda w, c: receptive_field_size(w), "field has shape"),
         (lambda w, c: receptive_field_size(w[:, 0], form="sum"), "form='sum'"),
         (lambda w, c: receptive_field_size(w[:, 0, :, :3], own_position=False), "needs an input of each position"),

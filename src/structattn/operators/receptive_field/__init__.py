@@ -95,6 +95,10 @@ def decoder_receptive_fields(
     here = _here(lengths, batch, time, first.device)
     source_here = _here(memory_lengths, batch, sources, first.device)
     target = _identity(first, here)
+    relaxed = target.is_floating_point()
+    if not (encoder_field.is_floating_point() if relaxed else encoder_field.dtype == torch.bool):
+        expected = "numbers with weights" if relaxed else "booleans with choices"
+        raise ValueError(f"encoder_field is {encoder_field.dtype}; expected {expected}")
     source = target.new_zeros(batch, time, sources)
     encoder_field = torch.where(source_here[:, :, None] & source_here[:, None], encoder_field, 0).to(target.dtype)
     for own, cross in layers:

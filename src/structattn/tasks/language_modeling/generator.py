@@ -24,7 +24,6 @@ from structattn.support.devices import device_of
 from structattn.support.errors import UsageError
 from structattn.support.progress import Advance, show_nothing
 from structattn.support.seeds import derived_seed
-from structattn.support.special_tokens import EOS
 from structattn.tasks.language_modeling.prompts import EncodedText, TextEncoder
 from structattn.tasks.loaded import TEXTS, LoadedRun, require_counts
 from structattn.text.lines import is_stream, warn_of_unknown_tokens
@@ -236,10 +235,8 @@ class TextGenerator:
         return beam_search(self.encoder.model, self._start(encoded, batch), limit, search, settings.n)
 
     def _generation(self, given: str, prompt: EncodedText, hypothesis: Hypothesis) -> Generation:
-        finished = hypothesis.tokens.count(EOS) == self.settings.lines
-        tokens = hypothesis.text if finished else hypothesis.tokens  # which may end in the <eos> of another line
-        text = self.encoder.decode(prompt, tokens)
-        if (cut := self._cut(prompt, tokens)) is not None:
+        finished, text = hypothesis.finished, self.encoder.decode(prompt, hypothesis.text)
+        if (cut := self._cut(prompt, hypothesis.text)) is not None:
             text, finished = cut, True
         in_language = None
         if hypothesis.finished and self.contains is not None:
