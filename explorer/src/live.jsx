@@ -2,7 +2,7 @@
 import { useRef, useState } from "preact/hooks";
 import { App } from "./app.jsx";
 import { makeRecording } from "./recordings.js";
-import { stacksOf } from "./records.js";
+import { isAttention, layersOf, stacksOf } from "./records.js";
 import { short } from "./text.js";
 
 async function ask(token, content) {
@@ -27,31 +27,38 @@ function placeLabel({ side, layer, sublayer }) {
 
 const placeOf = ({ side, layer, sublayer }) => ({ layer, sublayer, ...(side && { side }) });
 
-// The heads that can be switched off: those with a number, of attention.
-const headsOf = ({ records }) =>
-  records.filter(({ head, sublayer, action_names: actions }) => head !== undefined && !actions && ["attention", "cross"].includes(sublayer));
+// What can be switched off: sublayers of attention, each behind its heads with a number.
+const partsOf = ({ records }) =>
+  layersOf(records.filter(isAttention)).flatMap(({ heads }) => [
+    ...heads.filter(hasNumber).map((each) => ({ kind: "head_off", head: each.head, ...placeOf(each) })),
+    { kind: "sublayer_off", ...placeOf(heads[0]) },
+  ]);
+
+const hasNumber = ({ head, action_names: actions }) => head !== undefined && !actions;
+
+const partLabel = (part) =>
+  part.kind === "head_off" ? `${placeLabel(part)} head ${part.head + 1}` : `${placeLabel(part)}${part.sublayer === "attention" ? " attention" : ""}`;
 
 function label(intervention, example) {
-  const place = placeLabel(intervention);
-  if (intervention.kind === "head_off") return `${place} head ${intervention.head + 1} off`;
+  if (intervention.kind !== "forced_action") return `${partLabel(intervention)} off`;
   const token = example.tokens[intervention.position] ?? example.source?.[intervention.position] ?? "";
-  return `${place}: ${intervention.action} at ${intervention.position + 1} ${short(token, 16)}`;
+  return `${placeLabel(intervention)}: ${intervention.action} at ${intervention.position + 1} ${short(token, 16)}`;
 }
 
-function HeadOff({ example, add }) {
-  const heads = headsOf(example);
+function PartOff({ example, add }) {
+  const parts = partsOf(example);
   const [index, setIndex] = useState(0);
-  if (heads.length === 0) return null;
-  const chosen = heads[Math.min(index, heads.length - 1)];
+  if (parts.length === 0) return null;
+  const chosen = Math.min(index, parts.length - 1);
   return (
     <div class="row">
       <label>
-        Head{" "}
-        <select value={heads.indexOf(chosen)} onChange={(event) => setIndex(Number(event.currentTarget.value))}>
-          {heads.map((each, i) => <option value={i}>{placeLabel(each)} head {each.head + 1}</option>)}
+        Part{" "}
+        <select value={chosen} onChange={(event) => setIndex(Number(event.currentTarget.value))}>
+          {parts.map((each, i) => <option value={i}>{partLabel(each)}</option>)}
         </select>
       </label>
-      <button type="button" onClick={() => add({ kind: "head_off", head: chosen.head, ...placeOf(chosen) })}>Switch off</button>
+      <button type="button" onClick={() => add(parts[chosen])}>Switch off</button>
     </div>
   );
 }
@@ -97,7 +104,7 @@ function Interventions({ interventions, example, change }) {
   return (
     <fieldset>
       <legend>Interventions</legend>
-      <HeadOff {...{ example, add }} />
+      <PartOff {...{ example, add }} />
       <ForcedAction {...{ example, add }} />
       {interventions.length > 0 && (
         <ul class="chips" aria-label="Interventions in force">
@@ -113,7 +120,7 @@ function Interventions({ interventions, example, change }) {
   );
 }
 
-// A head is switched off once, and one action is forced at a position.
+// A part is switched off once, and one action is forced at a position.
 function samePlace(one, other) {
   return ["kind", "side", "layer", "sublayer", "head", "position"].every((name) => one[name] === other[name]);
 }

@@ -23,7 +23,7 @@ import pytest
 import torch
 
 import structattn
-from structattn.explorer.interventions import ForcedAction, HeadOff
+from structattn.explorer.interventions import ForcedAction, HeadOff, SublayerOff
 from structattn.explorer.recording import record
 from structattn.explorer.recording_files import recording_to_json
 
@@ -86,11 +86,13 @@ def test_a_text_is_recorded_as_python_records_it(client, run_dir):
 def test_interventions_are_those_of_python(client, run_dir):
     wanted = [
         {"kind": "head_off", "layer": 0, "head": 1},
+        {"kind": "sublayer_off", "layer": 0, "sublayer": "feedforward"},
         {"kind": "forced_action", "layer": 1, "position": 2, "action": "pop"},
     ]
     found = asked(client(), text="(())", interventions=wanted).json()
     run = structattn.load(run_dir("formal language"))
-    expected = record(run, ["(())"], depths=4, interventions=[HeadOff(0, 1), ForcedAction(1, 2, "pop")])
+    chosen = [HeadOff(0, 1), SublayerOff(0, "feedforward"), ForcedAction(1, 2, "pop")]
+    expected = record(run, ["(())"], depths=4, interventions=chosen)
     assert found == as_json(expected)
     (stack,) = [each for each in found["examples"][0]["records"] if each["mechanism"] == "nondeterministic"]
     assert stack["action_names"][2] == "pop"
@@ -434,6 +436,10 @@ def test_the_page_shows_texts_and_what_interventions_change(served, browser):
         page.get_by_role("button", name="Remove layer 2: pop at 3 (").wait_for()
         page.get_by_role("button", name="Switch off").click()
         page.get_by_role("button", name="Remove layer 1 head 1 off").wait_for()
+        page.get_by_role("combobox", name="Part").select_option(label="layer 2 attention")
+        page.get_by_role("button", name="Switch off").click()
+        page.get_by_role("button", name="Remove layer 2 attention off").click()
+        page.get_by_role("button", name="Remove layer 2 attention off").wait_for(state="detached")
         assert page.locator("section.run").count() == 2
         page.get_by_role("button", name="Remove layer 2").click()
         page.get_by_role("button", name="Remove layer 2").wait_for(state="detached")

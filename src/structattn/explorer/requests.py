@@ -14,7 +14,7 @@ from starlette.datastructures import Headers, QueryParams
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from structattn.explorer.interventions import ForcedAction, HeadOff, Intervention
+from structattn.explorer.interventions import ForcedAction, HeadOff, Intervention, SublayerOff
 from structattn.settings.prepare import Split
 from structattn.support.errors import UsageError
 from structattn.support.validation import first_problem
@@ -138,6 +138,15 @@ class HeadOffRequest(_Request):
     side: Side | None = None
 
 
+class SublayerOffRequest(_Request):
+    """The fields of ``SublayerOff``."""
+
+    kind: Literal["sublayer_off"]
+    layer: Index
+    sublayer: Literal["attention", "cross", "feedforward", "stack"] = "attention"
+    side: Side | None = None
+
+
 class ForcedActionRequest(_Request):
     """The fields of ``ForcedAction``."""
 
@@ -157,7 +166,7 @@ class RecordRequest(_Request):
     example: Index | None = None
     split: Split = "test"
     interventions: Annotated[
-        list[Annotated[HeadOffRequest | ForcedActionRequest, Field(discriminator="kind")]],
+        list[Annotated[HeadOffRequest | SublayerOffRequest | ForcedActionRequest, Field(discriminator="kind")]],
         Field(max_length=MAX_INTERVENTIONS),
     ] = []
 
@@ -182,10 +191,9 @@ def parse_request(body: bytes) -> RecordRequest:
         raise UsageError(first_problem(error, "the request")) from None
 
 
+_INTERVENTIONS = {HeadOffRequest: HeadOff, SublayerOffRequest: SublayerOff, ForcedActionRequest: ForcedAction}
+
+
 def interventions_of(request: RecordRequest) -> Sequence[Intervention]:
     """Return the interventions of a request."""
-    interventions: list[Intervention] = []
-    for each in request.interventions:
-        fields = each.model_dump(exclude={"kind"})
-        interventions.append(HeadOff(**fields) if isinstance(each, HeadOffRequest) else ForcedAction(**fields))
-    return interventions
+    return [_INTERVENTIONS[type(each)](**each.model_dump(exclude={"kind"})) for each in request.interventions]
