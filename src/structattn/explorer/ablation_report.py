@@ -30,8 +30,8 @@ def _table(run: Run, style: LineStyle, ablation: Mapping[str, Any]) -> Markup:
 
 
 def headings(most: int) -> list[str]:
-    """Return the headings of the numbers of ``ablation_rows``."""
-    return ["whole", *(f"head {head}" for head in range(most))]
+    """Return the headings of the numbers of ``ablation_rows``; heads count from 1."""
+    return ["whole", *(f"head {head + 1}" for head in range(most))]
 
 
 def most_heads(sublayers: Sequence[Mapping[str, Any]]) -> int:
@@ -42,13 +42,15 @@ def most_heads(sublayers: Sequence[Mapping[str, Any]]) -> int:
 def ablation_rows(ablation: Mapping[str, Any], most: int) -> list[tuple[str, list[str]]]:
     """Return the name of each sublayer, and what the cross-entropy gains without it and without each of its heads.
 
+    Layers count from 1.
+
     Args:
         ablation: the fields of an ``Ablation``.
         most: the number of heads in a row; those that a sublayer does not have are empty.
     """
     rows = []
     for each in ablation["sublayers"]:
-        place = f"{each['side']} {each['layer']}" if each["side"] else str(each["layer"])
+        place = f"{each['side'] or ''} layer {each['layer'] + 1}".lstrip()
         gains = [f"{value - ablation['cross_entropy']:+z.4f}" for value in (each["whole"], *each["heads"])]
         name = f"{place}, {each['sublayer']}: {each['module']}"
         rows.append((name, [*gains, *[""] * (most - len(each["heads"]))]))
