@@ -3,8 +3,10 @@
 import contextlib
 import itertools
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 from tests.contracts.model_cases import CASES, IN_LAYERS
@@ -25,9 +27,12 @@ from structattn.explorer.interventions import (
 from structattn.loading.runs import load
 from structattn.models.builders.layers import VocabularySpec
 from structattn.models.builders.models import build_language_model
+from structattn.models.protocols import AttendingModel
 from structattn.settings.run import resolve_settings
 from structattn.settings.transformer import LanguageModelSettings
 from structattn.support.errors import UsageError
+from structattn.support.special_tokens import UNK_CLASS
+from structattn.tasks.formal_languages.dependencies import receptive_fields
 from structattn.tasks.transductions.prepare import TransductionSizes, prepare_transduction
 from structattn.training.run_training import train
 
@@ -88,6 +93,11 @@ def test_a_sublayer_is_off_as_if_it_returned_zeros(name):
             for sublayer in filter(partial(getattr, block), SUBLAYERS):
                 with intervened(model, [SublayerOff(index, sublayer, side)]):
                     off = logits_of(model, texts)
+                    if isinstance(model, AttendingModel):
+                        attended = model.attend(texts.tokens[0], texts.lengths[0])
+                        expected = model(texts.tokens[0], texts.lengths[0])
+                        torch.testing.assert_close(attended[0], expected, equal_nan=True)
+                        assert sublayer != "attention" or attended[1][index] is None or not attended[1][index].any()
                 with pytest.MonkeyPatch.context() as patch:
                     patch.setitem(getattr(block, sublayer)._modules, "layer", Nothing())
                     expected = logits_of(model, texts)
@@ -124,6 +134,15 @@ def test_other_threads_compute_without_interventions():
             meanwhile, here = other.submit(model, ids).result(), model(ids)
     assert torch.equal(meanwhile, before)
     assert not torch.allclose(here, before)
+
+
+@pytest.mark.parametrize("off", [[SublayerOff(0), SublayerOff(1)], [HeadOff(0, 0), HeadOff(0, 1), SublayerOff(1)]])
+def test_without_attention_a_position_depends_on_itself_alone(off):
+    model, ids = make("2"), tokens()
+    assert not torch.equal(receptive_fields(model, ids)[0], torch.eye(TIME).double())
+    with intervened(model, off):
+        assert torch.equal(receptive_fields(model, ids)[0], torch.eye(TIME).double())
+    assert not any("attend" in vars(module) for module in model.modules())
 
 
 def test_interventions_combine():
@@ -194,8 +213,26 @@ def test_answers_of_transductions_are_found_without_interventions(tmp_path):
         assert record(run, [text], interventions=[ForcedAction(1, position, "push")]).examples[0].tokens == before
 
 
-def test_looped_transformers_are_refused():
-    settings = LanguageModelSettings(layers="3", loops={"count": 2}, d_model=8, d_ff=12, num_heads=2)
+def test_translations_with_replaced_words_are_those_of_the_search_without_interventions(translation_run):
+    run = translation_run()
+    run.model.output.bias.data[UNK_CLASS] = 10
+    how = run.settings.evaluation.changed({"unknown_words": "copy"})
+    run = replace(run, settings=run.settings.model_copy(update={"evaluation": how}))
+    texts = ["eins zwei drei", "vier fünf eins", "zwei"]
+    before = record(run, texts).examples
+    after = record(run, texts, interventions=[HeadOff(0, 0, side="decoder")]).examples
+    assert any("<unk>" in each.tokens for each in before)
+    assert [each.tokens for each in after] == [each.tokens for each in before]
+    assert not any(
+        np.array_equal(*pair)
+        for pair in zip(*([each.surprisal for each in both] for both in (before, after)), strict=True)
+    )
+    assert all(each.beam_search is None for each in after)
+
+
+@pytest.mark.parametrize("loops", [{"count": 2}, {"padding": 2}])
+def test_looped_transformers_are_refused(loops):
+    settings = LanguageModelSettings(layers="3", loops=loops, positions="none", d_model=8, d_ff=12, num_heads=2)
     model = build_language_model(settings, VocabularySpec(9))
     with pytest.raises(UsageError, match="without loops; the model is a LanguageModel of looped layers"):
         intervened(model, [HeadOff(0, 0)]).__enter__()

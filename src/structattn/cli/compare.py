@@ -60,13 +60,13 @@ def compare(
     from structattn.report.runs import named_folders
     from structattn.sweeps.results import is_sweep
 
-    paths, (data, changes) = run_paths(runs), overrides_of(runs)
+    paths, (data, changes) = [folder for folder, _ in named_folders(run_paths(runs))], overrides_of(runs)
     if by is not None or base_group is not None or any(map(is_sweep, paths)):
         if data is not None or changes:
             raise UsageError("groups are compared by the scores that evaluate has written; expected no settings")
         _compare_groups(paths, by, base_group, split, json)
         return
-    base, *others = (folder for folder, _ in named_folders(paths))
+    base, *others = paths
     if not others or changes:
         raise UsageError("expected a base run and other runs to compare with it, and of settings data=FOLDER alone")
     _compare_runs(base, others, split, samples, data, json)

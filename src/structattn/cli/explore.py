@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from structattn.loading.trained_run import TrainedRun
 
 FIRST_EXAMPLES = 3  # shown if nothing is chosen
+DEPTHS = 10
 
 
 def explore(
@@ -53,7 +54,9 @@ def explore(
             "--example", min=0, metavar="N", help="Index of an example, from 0; repeatable.  [default: 0 1 2]"
         ),
     ] = None,
-    split: Annotated[str, typer.Option("--split", metavar="NAME", help="The split of the examples.")] = "test",
+    split: Annotated[
+        str | None, typer.Option("--split", metavar="NAME", help="The split of the examples.  [default: test]")
+    ] = None,
     text: Annotated[
         list[str] | None,
         typer.Option("--text", metavar="TEXT", help="Text, repeatable, in place of lines of standard input."),
@@ -62,7 +65,9 @@ def explore(
         list[str] | None,
         typer.Option(metavar="TEXT", help="Answer or translation of each text, in order.  [default: by search]"),
     ] = None,
-    depths: Annotated[int, typer.Option(min=0, metavar="N", help="Depths of stacks to record, from the top.")] = 10,
+    depths: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Depths of stacks to record, from the top.  [default: 10]")
+    ] = None,
     beam: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Continue texts of a language model by beam search.")
     ] = None,
@@ -89,10 +94,14 @@ def explore(
     """
     paths, overrides = split_overrides(sources)
     runs = _runs_among(paths)
-    if not runs and (example or text or target or beam or overrides):
+    if not runs and (example or text or target or beam or overrides or split or depths is not None):
         raise UsageError(
-            "--example, --text, --target, --beam and settings are for run folders; a file holds its own examples"
+            "--example, --split, --text, --target, --depths, --beam and settings are for run folders; a file holds its "
+            "own examples"
         )
+    if split and text and not example:
+        raise UsageError("--split is for examples; expected --example with it, or no --text")
+    split, depths = split or "test", DEPTHS if depths is None else depths
     if save is not None and (len(paths) > 1 or not runs or serve or output is not None):
         raise UsageError("--save is for one run folder, without --serve and --output")
     if serve and (len(paths) > 1 or not runs or beam is not None or output is not None):

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from structattn.explorer.ablation import Ablation
     from structattn.explorer.word_embeddings import Neighbour
     from structattn.loading.inspection import Inspection
+    from structattn.loading.trained_run import TrainedRun
     from structattn.loading.word_vectors import WordVectors
     from structattn.metrics.neighbours import Agreement
 
@@ -65,11 +66,13 @@ def inspect(
     of_embeddings = next((name for name, value in embeddings.items() if value), None)
     if ablate and of_embeddings:
         raise UsageError(f"--ablate and {of_embeddings} show different things; expected one of them")
+    if count is not None and not neighbours:
+        raise UsageError("--count needs --neighbours")
     if of_embeddings:
         check_output_files({"--plot": plot, "--export": export}, {"--tags": tags})
         _show_embeddings(runs, neighbours or [], count or 10, tags, (side, stream), (plot, export), json)
         return
-    given = {"--count": count, "--side": side, "--stream": stream}
+    given = {"--side": side, "--stream": stream}
     if others := [name for name, value in given.items() if value is not None]:
         raise UsageError(f"{others[0]} needs --neighbours, --tags, --plot or --export")
     if ablate:
@@ -143,28 +146,34 @@ def _data(data: Mapping[str, Any]) -> dict[str, str]:
 
 def _show_ablations(runs: Sequence[str], json: bool) -> None:
     from structattn.explorer.ablation import ablate, write_ablation
+    from structattn.explorer.interventions import layers_by_side
 
-    results = []
-    for run in open_runs(runs, writes="analyses"):
+    if overrides_of(runs)[1].keys() - {"checkpoint"}:
+        raise UsageError("--ablate does not decode; of settings expected evaluation.checkpoint and data alone")
+    opened, results = list(open_runs(runs, writes="analyses")), []
+    for run in opened:
+        layers_by_side(run.model)  # refuses other models before anything is scored
+    for run in opened:
         ablation = ablate(run)
         write_ablation(run, ablation)
         results.append((run.run_dir, ablation))
         if not json:
-            _print_ablation(run.run_dir, ablation)
+            _print_ablation(run, ablation)
     if json:
         print_json([{"run": folder, "ablation": ablation} for folder, ablation in results])
 
 
-def _print_ablation(folder: Path, ablation: "Ablation") -> None:
+def _print_ablation(run: "TrainedRun", ablation: "Ablation") -> None:
     from structattn.explorer.ablation_report import ablation_rows, headings, most_heads
+    from structattn.settings.run import unit_of_loss
 
     content = asdict(ablation)
     most = most_heads(content["sublayers"])
     caption = (
-        f"cross-entropy {ablation.cross_entropy:.4f} nats per token; columns: what it gains without the whole "
-        "sublayer, and without each of its heads"
+        f"cross-entropy {ablation.cross_entropy:.4f} nats per {unit_of_loss(run.settings.task)}; columns: what it "
+        "gains without the whole sublayer, and without each of its heads"
     )
-    table = numbers_table(["sublayer"], headings(most), caption, title=f"{folder}, validation")
+    table = numbers_table(["sublayer"], headings(most), caption, title=f"{run.run_dir}, validation")
     for name, gains in ablation_rows(content, most):
         table.add_row(literal(name), *gains)
     print_table(table)

@@ -122,6 +122,8 @@ def show_list(
         headings = sorted({heading.partition(" (")[0] for heading in choices()})
         raise UsageError(f"{kind}: expected one of {', '.join(headings)}")
     if recipe is not None:
+        if json:
+            raise UsageError(f"{recipe}: a recipe is printed as YAML; expected no --json")
         _print_recipe(kind, recipe)
     elif json:
         print_json(shown)

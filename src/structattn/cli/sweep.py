@@ -81,12 +81,19 @@ def sweep(
         raise UsageError(f"--cluster {min(others)}: expected address=... for --engine ray")
     if own := parameters.keys() & {"self", "max_jobs", "logs"}:
         raise UsageError(f"--cluster {min(own)}: expected a parameter of submitit, as timeout_min=600")
+    if add and (dry_run or trial_results or workers or engine != "pool"):
+        raise UsageError(
+            "--add scores runs; expected none of --dry-run, --trial-results, --workers and --engine with it"
+        )
     address = str(parameters["address"]) if engine == "ray" and parameters else None
     if dry_run:
         trials = make_trials(sweep_settings, output.absolute())
         require_published(sweep_settings)
         require_names(trials)
-        print_line(f"{settings}: {len(trials)} trials, all settings are valid; data are not looked at")
+        if json:
+            print_json({"trials": len(trials)})
+        else:
+            print_line(f"{settings}: {len(trials)} trials, all settings are valid; data are not looked at")
         return
 
     if add:

@@ -25,7 +25,7 @@ from structattn.tasks.registry import kind_of
 
 @dataclass(frozen=True)
 class AblatedSublayer:
-    """The validation cross-entropy in nats per token without a sublayer, and without each of its heads.
+    """The validation cross-entropy without a sublayer, and without each of its heads, in the unit of the whole.
 
     Args:
         layer: index of the layer, from 0.
@@ -46,7 +46,11 @@ class AblatedSublayer:
 
 @dataclass(frozen=True)
 class Ablation:
-    """The validation cross-entropy of a run in nats per token, whole and without parts of its model."""
+    """The validation cross-entropy of a run, whole and without parts of its model.
+
+    Args:
+        cross_entropy: in nats per token, of recognition per string.
+    """
 
     cross_entropy: float
     sublayers: tuple[AblatedSublayer, ...]
@@ -56,7 +60,7 @@ def ablate(run: TrainedRun) -> Ablation:
     """Score the validation split of a run once as it is, and once without each head and each sublayer.
 
     Heads are ablated one at a time, as by Michel et al. (2019), section 3.2. What is off has zeros as its output; the
-    other parts are not trained anew.
+    other parts are not trained anew. Stacks over depth (``model.depth_stack``) belong to no sublayer and stay on.
 
     Cost: as many validations as there are heads and sublayers.
 

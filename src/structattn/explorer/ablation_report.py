@@ -9,8 +9,8 @@ from structattn.report.style import LineStyle
 from structattn.report.tables import swatch
 
 _NOTE = (
-    "Nats per token that the validation cross-entropy gains without a sublayer, and without each of its heads, whose "
-    "outputs are replaced by zeros; nothing is trained anew."
+    "Nats that the validation cross-entropy gains without a sublayer, and without each of its heads, whose outputs are "
+    "replaced by zeros; nothing is trained anew."
 )
 
 
@@ -25,7 +25,7 @@ def _table(run: Run, style: LineStyle, ablation: Mapping[str, Any]) -> Markup:
     most = most_heads(ablation["sublayers"])
     rows = [[tag("th", name, scope="row"), *map(number_cell, gains)] for name, gains in ablation_rows(ablation, most)]
     head = [tag("th", "sublayer"), *[tag("th", name, class_="number") for name in headings(most)]]
-    title = tag("h4", swatch(style), f"{run.name}: cross-entropy {nats(ablation['cross_entropy'])}")
+    title = tag("h4", swatch(style), f"{run.name}: cross-entropy {nats(ablation['cross_entropy'])} nats per {run.unit}")
     return joined(title, table(head, rows))
 
 

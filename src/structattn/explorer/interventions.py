@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from structattn.attention import NondeterministicStackAttention, StackPointerAttention, Streams
 from structattn.attention.projections import ConcatenatedHeads, OutputProjection
 from structattn.loading.records import action_names
-from structattn.models import EncoderDecoder, LoopedLayers
-from structattn.models.block import HiddenStates
+from structattn.models import EncoderDecoder, LoopedLayers, PaddedLayers
+from structattn.models.block import HiddenStates, Residual
 from structattn.models.layers import Layers
 from structattn.support.errors import UsageError
 from structattn.support.threads import in_this_thread
@@ -89,10 +89,12 @@ def intervened(model: nn.Module, interventions: Sequence[Intervention]) -> Itera
     forced: dict[nn.Module, list[ForcedAction]] = {}
     with ExitStack() as stack:
         for each in interventions:
-            layer = _layer(model, each)
+            residual = _residual(model, each)
             if isinstance(each, ForcedAction):
-                forced.setdefault(layer, []).append(each)
-            for handle in _hooks(layer, each):
+                forced.setdefault(residual.layer, []).append(each)
+            else:
+                stack.enter_context(_attending_without(residual, each))
+            for handle in _hooks(residual.layer, each):
                 stack.callback(handle.remove)
         for layer, actions in forced.items():
             _require_possible(layer, sorted(actions, key=lambda each: each.position))
@@ -131,13 +133,14 @@ def layers_by_side(model: nn.Module) -> Mapping[Side | None, Layers]:
     found = {side: getattr(model, side or "layers", None) for side in sides}
     for layers in found.values():
         if not isinstance(layers, Layers):
-            given = f"a {type(model).__name__}" + " of looped layers" * isinstance(layers, LoopedLayers)
+            looped = isinstance(layers, LoopedLayers | PaddedLayers)
+            given = f"a {type(model).__name__}" + " of looped layers" * looped
             raise UsageError(f"interventions are for transformers of structattn without loops; the model is {given}")
     return cast(Mapping[Side | None, Layers], found)
 
 
-def _layer(model: nn.Module, where: Intervention) -> nn.Module:
-    """Return the module of the sublayer of an intervention."""
+def _residual(model: nn.Module, where: Intervention) -> Residual:
+    """Return the sublayer of an intervention."""
     sides = layers_by_side(model)
     if where.side not in sides:
         has = "expected a side, encoder or decoder" if where.side is None else f"the model has no {where.side}"
@@ -145,11 +148,33 @@ def _layer(model: nn.Module, where: Intervention) -> nn.Module:
     blocks = sides[where.side].blocks
     if not 0 <= where.layer < len(blocks):
         raise UsageError(f"{where}: there is no layer {where.layer}; expected 0 to {len(blocks) - 1}")
-    residual = getattr(blocks[where.layer], where.sublayer, None)
+    residual: Residual | None = getattr(blocks[where.layer], where.sublayer, None)
     if where.sublayer not in SUBLAYERS or residual is None:
         raise UsageError(f"{where}: layer {where.layer} has no sublayer {where.sublayer!r}")
-    layer: nn.Module = residual.layer
-    return layer
+    return residual
+
+
+@contextmanager
+def _attending_without(residual: Residual, off: HeadOff | SublayerOff) -> Iterator[None]:
+    """Let ``attend`` of a sublayer, which calls no hooks, return the output of ``forward``, and a part no weights."""
+    before, attend = vars(residual).get("attend"), residual.attend
+
+    def without(x: HiddenStates, *arguments: Any) -> tuple[HiddenStates, Tensor | None]:
+        y, weights = residual(x, *arguments), attend(x, *arguments)[1]
+        if weights is None:
+            return y, None
+        heads = [off.head] if isinstance(off, HeadOff) else range(weights.shape[1])
+        return y, weights.index_fill(1, torch.tensor(heads, device=weights.device), 0)
+
+    here = in_this_thread(without)
+    vars(residual)["attend"] = lambda *arguments: here(*arguments) or attend(*arguments)
+    try:
+        yield
+    finally:
+        if before is None:
+            del residual.attend
+        else:
+            vars(residual)["attend"] = before
 
 
 def _hooks(layer: nn.Module, intervention: Intervention) -> list[Any]:

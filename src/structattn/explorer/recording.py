@@ -1,7 +1,7 @@
 """Recordings: attention weights, contents of stacks and receptive fields of examples and texts."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
@@ -160,14 +160,14 @@ def record(
         depths: the number of depths of stacks whose contents are computed, from the top; 0: none.
         beam: continue each text of a language model by a beam search of this size, as ``TrainedRun.generate`` does, and
             record the whole with the hypotheses of the search; None: record the texts as they are.
-        interventions: heads that are switched off and actions that are forced, in all examples; the greedy search for
-            answers of a transduction is without them.
+        interventions: heads and sublayers that are switched off and actions that are forced, in all examples; searches
+            for answers, translations and continuations are without them, and then not recorded.
 
     Raises:
         DataError: a text or target cannot be encoded, or is too long for the model.
         UsageError: the split has no such example, an example or text has more than 1,024 tokens, or the task has no
             targets, or not one for each text, or ``beam`` is less than 1, or given for a run that does not continue
-            texts, or an intervention does not fit the model, or there are interventions and a search.
+            texts, or an intervention does not fit the model.
 
     Cost: that of the operators' weights; the contents of a nondeterministic stack, O(depths · T^3).
     """
@@ -179,12 +179,9 @@ def record(
         raise UsageError("beam continues texts; it does not go with targets")
     if beam is not None and not texts:
         raise UsageError("beam continues texts; expected some")
-    searches = beam is not None or (bool(texts) and targets is None and isinstance(run.model, EncoderDecoder))
-    if interventions and searches:
-        raise UsageError("interventions change whole sequences; give each text its target, in place of a search")
     chosen: Iterable[_Chosen] = chain(_chosen_examples(run, examples, split), _chosen_texts(run, texts, targets, beam))
     if interventions:
-        chosen = list(chosen)  # answers are found without them
+        chosen = [replace(each, beam_search=None) for each in chosen]  # found without them
     with intervened(run.model, interventions), progress("Recording", len(examples) + len(texts), "examples") as advance:
         recorded = list[RecordedExample]()
         for each in chosen:

@@ -38,7 +38,6 @@ from structattn.explorer.requests import (
     refusal,
 )
 from structattn.loading.trained_run import TrainedRun
-from structattn.models import EncoderDecoder
 from structattn.support.errors import StructattnError
 
 ADDRESS = "127.0.0.1"  # of this computer, which others cannot reach
@@ -158,8 +157,6 @@ class Recorder:
                 self._run, examples=chosen, split=request.split, depths=self._depths, interventions=interventions
             )
         targets = None if request.target is None else [request.target]
-        if targets is None and interventions and isinstance(self._run.model, EncoderDecoder):
-            targets = [self._run.translate([request.text])[0][0].text]  # so that both can be compared
         return record(self._run, [request.text], targets, depths=self._depths, interventions=interventions)
 
 

@@ -273,6 +273,7 @@ def _train_and_record(
         reason = train_until_done(run, pause_after)
     except StopRequested as request:
         _save_for_now(run)
+        run.learner.world.barrier()  # the end of one process ends the others, also while the first one saves
         raise Interrupted(
             f"{run_dir.path}: {request} after update {run.progress.update}; a checkpoint was saved, resume to continue"
         ) from None
