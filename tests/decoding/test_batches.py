@@ -46,6 +46,9 @@ def test_max_target_lengths():
     assert max_target_lengths(lengths).tolist() == [50, 53, 60]
     assert max_target_lengths(lengths, ratio=1.5, extra=1, maximum=9).tolist() == [1, 5, 9]
     assert max_target_lengths(lengths, ratio=0.0, extra=256).tolist() == [256] * 3
+    hundred = torch.tensor([100, 1_000_000])
+    assert max_target_lengths(hundred, ratio=1.15, extra=0).tolist() == [115, 1_150_000]
+    assert max_target_lengths(hundred, ratio=1 / 3, extra=0).tolist() == [33, 333_333]
 
 
 def test_pad_sequences():

@@ -182,6 +182,19 @@ def test_a_translation_cut_at_the_last_position_is_explained(translation_run):
         assert len(records[-1].tokens) == 14
 
 
+def test_an_example_beyond_the_learned_positions_is_refused(translation_run):
+    run = translation_run(positions={"kind": "learned", "max_positions": 8})
+    lengths = [max(map(len, pair)) + 1 for pair in run.prepared.pairs("test")]
+    for example, length in enumerate(lengths[:6]):
+        if length <= 8:
+            recording.record(run, examples=[example], depths=0)
+        else:
+            message = f"^example {example} of test has {length} tokens; the model has 8 learned positions"
+            with pytest.raises(UsageError, match=message):
+                recording.record(run, examples=[example], depths=0)
+    assert min(lengths[:6]) <= 8 < max(lengths[:6])
+
+
 def test_a_text_that_is_too_long_is_not_translated(run_dir, monkeypatch):
     monkeypatch.setattr(searched_text, "make_translator", None)
     with pytest.raises(UsageError, match="text 1 has 1025 tokens; expected at most 1024"):

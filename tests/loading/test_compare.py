@@ -68,6 +68,22 @@ def test_a_folder_given_twice_is_read_once(runs, tmp_path):
     assert "expected a base run and other runs to compare with it" in " ".join(refused.output.split())
 
 
+def test_examples_beyond_the_learned_positions_are_refused_as_in_evaluation(tmp_path):
+    for name, text in {"short": "a b\n", "long": "a b a b a b a b a b\n"}.items():
+        (tmp_path / name).write_text(text * 4)
+    files = (tmp_path / "short", tmp_path / "short", tmp_path / "long")
+    prepare_language_modeling(tmp_path / "data", *files, TextSettings("word", "sentences", False))
+    for name in ("one", "two"):
+        model = {"d_model": 8, "d_ff": 8, "num_heads": 1, "layers": 1}
+        model["positions"] = {"kind": "learned", "max_positions": 4}
+        tree = {"task": "language_modeling", "data": str(tmp_path / "data"), "model": model}
+        tree["training"] = {"batches": {"kind": "tokens", "max_tokens": 64}, "max_updates": 1}
+        structattn.train(resolve_settings(tree), tmp_path / name)
+    shown = CliRunner().invoke(app, ["compare", str(tmp_path / "one"), str(tmp_path / "two")])
+    assert shown.exit_code == 1
+    assert "test example 0 has 11 tokens; the model has 4 learned positions" in " ".join(shown.stderr.split())
+
+
 def test_a_folder_that_cannot_be_written_is_refused_before_any_run_is_scored(runs, tmp_path, monkeypatch):
     shutil.copytree(runs / "two", tmp_path / "run", ignore=shutil.ignore_patterns("analyses"))
     (tmp_path / "run/analyses").touch()

@@ -1,6 +1,7 @@
 """Batches of items of similar length, and the maximum lengths and forced prefixes of decoded texts."""
 
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from itertools import groupby
 from typing import TypeVar
 
@@ -96,7 +97,8 @@ def max_target_lengths(
         extra: additional target tokens for each sentence.
         maximum: upper bound for all sentences; None: unbounded.
     """
-    lengths = (source_lengths.double() * ratio).floor().long() + extra
+    exact = Fraction(str(ratio)).limit_denominator(1_000_000)  # 1.15, not the binary number below it
+    lengths = source_lengths.long() * exact.numerator // exact.denominator + extra
     return lengths.clamp(min=0, max=maximum)
 
 

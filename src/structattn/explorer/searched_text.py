@@ -8,6 +8,7 @@ import torch
 
 from structattn.decoding import BeamTree
 from structattn.loading.trained_run import TrainedRun
+from structattn.settings.embeddings import max_positions
 from structattn.settings.run import RunSettings
 from structattn.settings.training import StreamBatches
 from structattn.support.errors import UsageError
@@ -68,19 +69,21 @@ def example_batch(run: TrainedRun, split: str, example: int) -> Any:
     """Return an example of a split as a batch of size 1, with the inputs of training, but without masks.
 
     Raises:
-        UsageError: there is no such example, or it has more than 1,024 tokens.
+        UsageError: there is no such example, or it has more than 1,024 tokens or than the model has positions.
     """
     require_example(run.settings, run.prepared, split, example)
     batch = kind_of(run).explainer(run).example(split, example)
-    require_short(batch, f"example {example} of {split}")
+    require_short(batch, f"example {example} of {split}", max_positions(run.settings.model))
     return batch
 
 
-def require_short(batch: Any, name: str) -> None:
-    """Raise UsageError if an example, or either side of a pair, has more than 1,024 tokens."""
+def require_short(batch: Any, name: str, maximum: int | None = None) -> None:
+    """Raise UsageError if an example, or either side of a pair, has more than 1,024 tokens, or than a model takes."""
     count = max(batch.inputs.shape[1], batch.source.shape[1] if isinstance(batch, PairBatch) else 0)
     if count > MAX_TOKENS:
         raise UsageError(f"{name} has {count} tokens; expected at most {MAX_TOKENS}")
+    if maximum is not None and count > maximum:
+        raise UsageError(f"{name} has {count} tokens; the model has {maximum} learned positions")
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,7 @@ class ExtractionSettings:
 
     def __post_init__(self) -> None:
         if self.threshold is not None and not 0 < self.threshold < 1:
-            raise UsageError(f"threshold={self.threshold:g}; expected a probability above 0 and below 1")
+            raise UsageError(f"threshold={self.threshold:g}; expected a probability above 0 and below 1 (--tau)")
         for name, least in {"layer": 0, "strings": 1, "max_length": 1, "short_length": 0}.items():
             value = getattr(self, name)
             if value is not None and value < least:

@@ -140,7 +140,7 @@ def _readings(subject: Subject, strings: Strings) -> Iterator[Reading]:
 
 def _reading(subject: Subject, strings: Strings, letters: Letters, of_means: float) -> Reading:
     evidence = _evidence(letters, strings.sampled, strings.least).joined(_evidence(letters, strings.short, 1))
-    sampled = ((letters.read(x.ids, x.features), x.runs or ()) for x in strings.sampled)
+    sampled = ((letters.read(x.ids, x.features), x.runs or ()) for x in (*strings.sampled, *strings.short))
     replacement = only_extracted(subject.reader, letters, allowed_steps(evidence, sampled))
     of_transitions = cross_entropy(subject.run, subject.reader, subject.valid, replacement)
     return Reading(letters, evidence, CausalCheck(subject.cross_entropy, of_means, of_transitions, subject.disabled))

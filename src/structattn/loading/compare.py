@@ -17,6 +17,7 @@ from structattn.support.environment import name_of
 from structattn.support.errors import UsageError
 from structattn.support.shapes import Int64
 from structattn.tasks.language_modeling.evaluate import split_negative_log_likelihoods
+from structattn.tasks.position_limits import require_positions_fit
 
 KIND: Final = "likelihood_comparison"
 
@@ -39,11 +40,14 @@ def compare_likelihoods(
     Raises:
         UsageError: a run is not of a causal language model, or the runs do not predict the same tokens from the same
             windows.
+        SettingsError: an example is longer than the learned positions of a model.
         StructattnError: a run, checkpoint or data are missing or damaged.
     """
     for folder in (base, *others):
         _require_language_model(folder)
     first = open_run(base, data=data)
+    for folder in (base, *others):
+        require_positions_fit(RunFolder(folder).read_settings(), first.prepared, [split])
     num_tokens = _tokens_per_example(first, split)
     losses = split_negative_log_likelihoods(first, split)
     differences = []

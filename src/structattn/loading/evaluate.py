@@ -31,7 +31,8 @@ def evaluate(
 ) -> SplitScores:
     """Evaluate a trained run on a split and write ``scores/SPLIT.json`` to its folder, atomically.
 
-    All sums are in float64, so the scores depend on ``batch_tokens`` only through the rounding of single terms.
+    Sums over batches are in float64, so the scores depend on ``batch_tokens`` only through the rounding of terms; with
+    ``evaluation.dropout``, also through the masks that are drawn for each batch.
 
     Args:
         run_dir: a run folder.

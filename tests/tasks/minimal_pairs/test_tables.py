@@ -88,6 +88,7 @@ def test_a_folder_of_several_kinds(tmp_path):
     ("text", "message"),
     [
         ("sen\tverb\nBo sees\tsees\n", r"eng\.tsv:1: has the columns sen, verb; expected sentence_bad or wrong_sen"),
+        ("sen\tSen\twrong_sen\na\tb\tc\n", r"eng\.tsv:1: has the column sen twice; expected it once"),
         ("Bo sees\n", r":1: has the columns Bo sees; expected sentence_good or sen, and sentence_bad or wrong_sen"),
         (MULTIBLIMP + "Bo sees\tBo see\n", r":5: has 2 columns; the header has 6"),
         ("sen\twrong_sen\nBo sees\t \n", r":2: wrong_sen has 0 characters; expected 1 to 10,000"),

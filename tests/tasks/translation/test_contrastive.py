@@ -1,6 +1,7 @@
 """Contrastive pairs: losses equal the model's, a tie counts as wrong, distances are binned as by LingEval97."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,7 @@ PLACE = Path("pairs.json")
 
 
 def contrast(source="eins zwei", reference="one two", contrastive="one one two", kind="a", distance=None, line=1):
-    return Contrast(source, reference, contrastive, kind, distance, PLACE, line)
+    return Contrast(source, reference, contrastive, kind, distance, (PLACE,) * 3, line)
 
 
 CONTRASTS = [contrast(), contrast(contrastive="two one"), contrast("drei", "three", "five one"),
@@ -82,6 +83,11 @@ def test_distances_are_counted_separately_up_to_15():
 def test_invalid_pairs_and_models_are_rejected(translation_run):
     with pytest.raises(DataError, match=r"pairs\.json:7: 'one <eos>': the word <eos> is the name"):
         contrastive_negative_log_likelihoods(translation_run(), [contrast(contrastive="one <eos>", line=7)])
+    files = Path("src.de"), Path("tgt.correct.en"), Path("tgt.incorrect.en")
+    for part, file in zip(("source", "reference", "contrastive"), files, strict=True):
+        of_files = replace(contrast(**{part: "one <eos>"}, line=7), paths=files)
+        with pytest.raises(DataError, match=rf"^{file}:7: 'one <eos>'"):
+            contrastive_negative_log_likelihoods(translation_run(), [of_files])
     run = translation_run()
     object.__setattr__(run, "model", torch.nn.Linear(1, 1))
     with pytest.raises(UsageError, match="cannot translate"):

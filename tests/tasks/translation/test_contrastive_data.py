@@ -62,6 +62,7 @@ def test_lingeval97_gives_each_entrys_errors_in_order(tmp_path, indent, ascii_on
         ('[\n{"ä": ü}]', r":2:8: not JSON: Expecting value"),
         (f"[\n{WITHOUT}\n 2]", r":3:2: not a JSON list of entries: expected ',', found '2'"),
         (f"[{WITHOUT},", r":1:50: not JSON: Expecting value"),
+        (f"[{WITHOUT},]", r":1:50: not JSON: Expecting value"),
         ('[\n{"a": %s}]' % ("1" * 5000), r":2:1: not JSON: .*4300"),
         (indented(ENTRIES) + "\n x", "unexpected text after the list"),
         ("[" * 100_000, "l.json:1: nested too deeply|l.json:1:.*not JSON"),
@@ -87,6 +88,7 @@ def test_a_distance_may_be_a_string_of_digits(tmp_path):
         ({"reference": " "}, "reference is ' '; expected text"),
         ({"errors": {}}, r"errors is \{\}; expected a list"),
         ({"errors": [3]}, "found 3; expected a JSON object"),
+        ({"errors": [{"type": "\ud800", "contrastive": "a"}]}, r"type is '\\ud800'; expected text"),
         ({"errors": [{"type": "a"}]}, "contrastive is None; expected text"),
         ({"errors": [{"contrastive": "a"}]}, "type is None; expected text"),
         ({"errors": [{"type": "a", "contrastive": "b", "distance": -1}]}, "distance is -1; expected a whole number"),
@@ -112,8 +114,9 @@ def aligned(folder, source="a\nb\n", reference="c\nd\n", contrastive="e\nf\n"):
 
 def test_the_folder_of_aligned_files_gives_the_error_type(tmp_path):
     folder = aligned(tmp_path / "np.mt")
-    expected = [Contrast("a", "c", "e", "np.mt", None, folder / "src.en", 1),
-                Contrast("b", "d", "f", "np.mt", None, folder / "src.en", 2)]  # fmt: skip
+    paths = folder / "src.en", folder / "tgt.correct.de", folder / "tgt.incorrect.de"
+    expected = [Contrast("a", "c", "e", "np.mt", None, paths, 1),
+                Contrast("b", "d", "f", "np.mt", None, paths, 2)]  # fmt: skip
     assert read(folder) == expected
     (folder / "src.en.gz").write_bytes(gzip.compress((folder / "src.en").read_bytes()))
     (folder / "src.en").unlink()

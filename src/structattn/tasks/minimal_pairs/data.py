@@ -159,6 +159,8 @@ def _columns(path: Path, header: Sequence[str], number: int) -> dict[str, int]:
         for part, accepted in COLUMNS.items()
         if not set(accepted).isdisjoint(names)
     }
+    if twice := [header[column] for column in found.values() if names.count(names[column]) > 1]:
+        raise DataError(path, f"has the column {twice[0]} twice; expected it once", number)
     missing = [" or ".join(COLUMNS[part]) for part in ("good", "bad") if part not in found]
     if missing:
         raise DataError(path, f"has the columns {', '.join(header):.200}; expected {', and '.join(missing)}", number)

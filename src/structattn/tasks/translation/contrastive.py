@@ -26,7 +26,8 @@ from structattn.text.reading import Line, Notices, read_lines
 class Contrast:
     """A source with a correct and an incorrect translation, of which a model should prefer the correct one.
 
-    ``kind`` is that of the error, ``distance`` the number of words between the two that must agree, if it is stated.
+    ``kind`` is that of the error, ``distance`` the number of words between the two that must agree, if it is stated;
+    ``paths`` are the files of source, reference and contrastive translation, all three of which stand in ``line``.
     """
 
     source: str
@@ -34,11 +35,12 @@ class Contrast:
     contrastive: str
     kind: str
     distance: int | None
-    path: Path
+    paths: tuple[Path, Path, Path]
     line: int
 
 
 _BLANK = re.compile(r"[ \t\n\r]*")
+_SURROGATE = re.compile("[\ud800-\udfff]")  # half a pair: JSON can have it, and no file in UTF-8
 _DECODER = json.JSONDecoder()
 
 
@@ -62,7 +64,8 @@ def _entries(path: Path, text: str) -> Iterator[tuple[int, Any]]:
     position = _skip_blanks(text, 0)
     _expect(path, text, position, "[")
     position, line, counted = _skip_blanks(text, position + 1), 1, 0
-    while not text.startswith("]", position):
+    more = not text.startswith("]", position)
+    while more:
         line, counted = line + text.count("\n", counted, position), position
         try:
             entry, position = _DECODER.raw_decode(text, position)
@@ -73,7 +76,7 @@ def _entries(path: Path, text: str) -> Iterator[tuple[int, Any]]:
             raise DataError(path, "nested too deeply", line) from None
         yield line, entry
         position = _skip_blanks(text, position)
-        if not text.startswith("]", position):
+        if more := not text.startswith("]", position):
             _expect(path, text, position, ",")
             position = _skip_blanks(text, position + 1)
     end = _skip_blanks(text, position + 1)
@@ -104,9 +107,8 @@ def _parse_entry(path: Path, line: int, entry: Any) -> Iterator[Contrast]:
         raise DataError(path, f"errors is {errors!r:.60}; expected a list", line)
     for error in errors:
         kind, contrastive = (_get_text(path, line, error, field) for field in ("type", "contrastive"))
-        yield Contrast(
-            source, reference, contrastive, kind, _check_distance(path, line, error.get("distance")), path, line
-        )
+        distance = _check_distance(path, line, error.get("distance"))
+        yield Contrast(source, reference, contrastive, kind, distance, (path, path, path), line)
 
 
 def _check_distance(path: Path, line: int, distance: Any) -> int | None:
@@ -122,7 +124,7 @@ def _get_text(path: Path, line: int, tree: Any, field: str) -> str:
     if not isinstance(tree, dict):
         raise DataError(path, f"found {tree!r:.60}; expected a JSON object", line)
     text = tree.get(field)
-    if not isinstance(text, str) or not text.strip():
+    if not isinstance(text, str) or not text.strip() or _SURROGATE.search(text):
         raise DataError(path, f"{field} is {text!r:.60}; expected text", line)
     return text
 
@@ -160,11 +162,11 @@ def _is_aligned(folder: Path) -> bool:
 
 
 def _read_aligned(folder: Path, notices: Notices) -> Iterator[Contrast]:
-    paths = [_find_file(folder, name) for name in NAMES]
+    paths = _find_file(folder, NAMES[0]), _find_file(folder, NAMES[1]), _find_file(folder, NAMES[2])
     for rows in zip_longest(*(read_lines(path, notices) for path in paths)):
         source, reference, contrastive = _texts(paths, rows)
         line = next(row.number for row in rows if row is not None)
-        yield Contrast(source, reference, contrastive, name_of(folder), None, paths[0], line)
+        yield Contrast(source, reference, contrastive, name_of(folder), None, paths, line)
 
 
 def _find_file(folder: Path, name: str) -> Path:
@@ -175,7 +177,7 @@ def _find_file(folder: Path, name: str) -> Path:
     return paths[0]
 
 
-def _texts(paths: list[Path], rows: tuple[Line | None, ...]) -> list[str]:
+def _texts(paths: tuple[Path, ...], rows: tuple[Line | None, ...]) -> list[str]:
     lines = [(path, row) for path, row in zip(paths, rows, strict=True) if row is not None]
     if len(lines) < len(rows):
         short = next(path for path, row in zip(paths, rows, strict=True) if row is None)
@@ -222,9 +224,9 @@ def contrastive_negative_log_likelihoods(
     """
     scorer = replace(make_pair_scorer([run]), batch_tokens=batch_tokens)
     encoded = [
-        scorer.encode(each.source, text, (each.path, each.path), each.line)
+        scorer.encode(each.source, text, (each.paths[0], path), each.line)
         for each in contrasts
-        for text in (each.reference, each.contrastive)
+        for text, path in zip((each.reference, each.contrastive), each.paths[1:], strict=True)
     ]
     distinct = list(dict.fromkeys(encoded))
     with progress("Scoring translations", len(distinct), "translations") as advance:
