@@ -58,6 +58,9 @@ def test_schema_is_json():
     refused = run("list", "recipes", "--schema", "run")
     assert refused.exit_code == 2
     assert "recipes: --schema prints the schema of all settings" in refused.output
+    refused = CliRunner().invoke(app, ["list", "recipes", "text", "--json"])
+    assert refused.exit_code == 2
+    assert "text: a recipe is printed as YAML" in refused.output
 
 
 def test_doctor_checks_every_implementation():

@@ -89,6 +89,8 @@ def test_the_command_prints_a_table_or_json(folders):
     assert "interval over seeds (Student's t), of the mean" in " ".join(shown.output.split())
     (document,) = [json.loads(CliRunner().invoke(app, [*words, "--json"]).output)]
     assert document["groups"][1]["difference"]["pairs"] == 3
+    repeated = CliRunner().invoke(app, [*words, str(folders[0]), "--json"])
+    assert json.loads(repeated.output) == document, "a folder given twice is read once"
 
 
 @pytest.mark.parametrize(

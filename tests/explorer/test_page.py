@@ -99,9 +99,15 @@ def test_what_cannot_be_explored_is_refused(recorded, tmp_path):
     assert other.read_text() == "mine"
 
 
-def test_options_that_would_do_nothing_are_refused(run_dir, tmp_path):
+def test_options_that_would_do_nothing_are_refused(run_dir, recorded, tmp_path):
     folder, page = run_dir("language model"), tmp_path / "page.html"
     assert "--port is for --serve" in run(folder, "--text", "a", "--port", "8000", "-o", page).output
+    assert "--split is for examples" in run(folder, "--text", "a", "--split", "valid", "-o", page).output
+    file = tmp_path / "record"
+    write_recording(file, recorded("language model"))
+    for option in (("--split", "test"), ("--depths", "3")):
+        assert f"{option[0]}" in (shown := " ".join(run(file, *option, "-o", page).output.split()))
+        assert "a file holds its own examples" in shown
     assert "beam continues texts; expected some" in run(folder, "--example", "0", "--beam", "2", "-o", page).output
     arrays = tmp_path / "record.npz"
     assert run(folder, "--text", "the dog", "--save", arrays).exit_code == 0

@@ -446,6 +446,16 @@ def test_unknown_languages_are_reported_and_nothing_is_started(tree, run_here, t
     assert f"trial small #0: prepare: {message}" in shown.output
 
 
+def test_a_dry_run_prints_json_and_adds_nothing(tree, tmp_path):
+    (tmp_path / "sweep.yaml").write_text(yaml.safe_dump(tree))
+    words = ["sweep", str(tmp_path / "sweep.yaml"), "-o", str(tmp_path / "s"), "--dry-run"]
+    assert json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout) == {"trials": 8}
+    shown = CliRunner().invoke(app, [*words, "--add", str(tmp_path / "run")])
+    assert shown.exit_code == 2
+    assert "--add scores runs; expected none of --dry-run" in " ".join(shown.stderr.split())
+    assert not (tmp_path / "s").exists()
+
+
 def test_missing_data_are_reported_once_and_nothing_is_started(tree, run_here, tmp_path):
     del tree["base"]["prepare"]
     tree["grid"] = {"data": {"one": {"data": str(tmp_path / "one")}, "two": {"data": str(tmp_path / "two")}}}
