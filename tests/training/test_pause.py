@@ -1,12 +1,17 @@
-"""A run that is paused after epochs or updates and resumed is one trained through."""
+"""A run that is paused after epochs or updates and resumed is one trained through; what is interrupted is saved."""
 
 import json
+import os
+import signal
 
 import pytest
 
 from structattn.runs.folder import RunFolder
 from structattn.runs.store import checkpoint_updates
 from structattn.settings.training import Budget
+from structattn.support.errors import Interrupted
+from structattn.training import loop
+from structattn.training.distributed import World
 from structattn.training.run_training import train
 
 
@@ -65,3 +70,19 @@ def test_processes_pause_together(settings_for, tmp_path):
     summary = train(settings, tmp_path / "run", pause_after=Budget(1, "epochs"))
     assert (summary.reason, summary.update) == ("paused", 2)
     assert train(settings, tmp_path / "run", resume=True).reason == "epochs"
+
+
+def test_processes_that_are_interrupted_wait_for_the_checkpoint(small_settings, tmp_path, monkeypatch):
+    """The end of one of them ends the others within seconds, also the one that saves."""
+
+    def step(learner, task, update):
+        if update.number == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return training_step(learner, task, update)
+
+    saved, training_step = [], loop.training_step
+    monkeypatch.setattr(loop, "training_step", step)
+    monkeypatch.setattr(World, "barrier", lambda world: saved.append(checkpoint_updates(tmp_path / "checkpoints")))
+    with pytest.raises(Interrupted, match="SIGTERM after update 3; a checkpoint was saved"):
+        train(small_settings(), tmp_path)
+    assert saved[-1][-1] == 3
