@@ -8,7 +8,8 @@
 - ``recording_to_json``: a recording as the content of its file; ``read_recording_json``: that of a file.
 - ``TrainingRecorder``: records examples at each validation of a run in training.
 - ``HeadOff``, ``SublayerOff``, ``ForcedAction``: interventions, with which ``record`` computes, and any code within
-  ``intervened``. ``ablate``: the validation cross-entropy of a run without each head and each sublayer.
+  ``intervened``. ``ablate`` returns an ``Ablation``, the validation cross-entropy of a run without each head and each
+  sublayer, an ``AblatedSublayer``.
 - ``neighbours_of``, ``tag_agreement``: the nearest words of a word, and how often neighbours share a part of speech.
 - ``locality``, ``Locality``: how far from a position the heads of a translation model attend.
 - ``explorer_page``, ``write_explorer``: the page of one or two recordings, which needs no server; its source is in
