@@ -35,14 +35,15 @@ autograd, loops and finite differences. Operators run as `implementation="auto"`
   remedy is `implementation="reference"`, which torch can differentiate in any way.
 - **–**: the operator takes no lengths.
 
-`vmap` joins the mapped dimension with the batch, so that the kernel is called once. Where weights that the batch shares
-are mapped (`recurrent`, `heads` and `bias` of `stack_rnn`, `bottom` of the nondeterministic stack), and with dropout,
-the kernel is called once for each index. In forward mode (`jvp`, `jacfwd`, `hessian`, `dual_level`), where the table
-says yes, the definition runs in place of the kernel, at its cost. Within transforms, `nondeterministic_stack_step` and `stack_rnn_step` run as the
-definition. `gaussian_weights` has no tensors to differentiate. `torch.compile` is tested with `fullgraph=True`, with
-gradients where there are any; torch itself does not transform compiled functions (`torch.func.grad(torch.compile(f))`):
-compile the transformed function instead. Layers exported by `torch.export` serve any batch size and, but for
-DeltaProduct and StackTrans, whose loops tracing unrolls, any number of steps.
+`vmap` joins the mapped dimension with the batch, so that the kernel is called once. Where weights that the batch
+shares are mapped (`recurrent`, `heads` and `bias` of `stack_rnn`, `bottom` of the nondeterministic stack), and with
+dropout, the kernel is called once for each index. In forward mode (`jvp`, `jacfwd`, `hessian`, `dual_level`), where
+the table says yes, the definition runs in place of the kernel, at its cost. Within transforms,
+`nondeterministic_stack_step` and `stack_rnn_step` run as the definition. `gaussian_weights` has no tensors to
+differentiate. `torch.compile` is tested with `fullgraph=True`, with gradients where there are any; torch itself does
+not transform compiled functions (`torch.func.grad(torch.compile(f))`): compile the transformed function instead.
+Layers exported by `torch.export` serve any batch size and, but for DeltaProduct and StackTrans, whose loops tracing
+unrolls, any number of steps.
 
 `fork` is a call of the operator in a process forked from one that has called it. Whole models compute with torch's own
 threads as well, which do not survive `os.fork`: the first large product in the child waits forever. Call
