@@ -2,10 +2,11 @@
 
 import pytest
 
+from structattn.support.errors import UsageError
+
 sacrebleu = pytest.importorskip("sacrebleu")
 
 from structattn.metrics.translation import compare_systems, corpus_scores  # noqa: E402 - needs sacrebleu
-from structattn.support.errors import UsageError  # noqa: E402
 
 REFERENCES = ["one two three four five", "two three one four", "a b c d e f", "x y z"]
 HYPOTHESES = ["one two three four", "two three one four", "no word of it", ""]

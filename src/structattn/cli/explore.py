@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from structattn.loading.trained_run import TrainedRun
 
 FIRST_EXAMPLES = 3  # shown if nothing is chosen
-DEPTHS = 10
 
 
 def explore(
@@ -101,7 +100,7 @@ def explore(
         )
     if split and text and not example:
         raise UsageError("--split is for examples; expected --example with it, or no --text")
-    split, depths = split or "test", DEPTHS if depths is None else depths
+    split = split or "test"
     if save is not None and (len(paths) > 1 or not runs or serve or output is not None):
         raise UsageError("--save is for one run folder, without --serve and --output")
     if serve and (len(paths) > 1 or not runs or beam is not None or output is not None):
@@ -124,7 +123,9 @@ def explore(
     from structattn.explorer.recording_files import read_recording_json, recording_to_json, write_recording
 
     opened = [run for path in runs for run in open_runs([str(path), *overrides])]
-    how: dict[str, Any] = {"targets": target, "split": split, "depths": depths, "beam": beam}
+    how: dict[str, Any] = {"targets": target, "split": split, "beam": beam}
+    if depths is not None:
+        how["depths"] = depths
     if opened:
         how |= _chosen(opened[0], text, example, split)
     recorded = {run.run_dir: _recorded(run, how, alone=len(opened) == 1) for run in opened}
@@ -191,12 +192,13 @@ def _first(
     return {"example": examples[0] if examples else 0, "split": split}
 
 
-def _serve(run: "TrainedRun", first: Mapping[str, Any], port: int, depths: int) -> None:
+def _serve(run: "TrainedRun", first: Mapping[str, Any], port: int, depths: int | None) -> None:
     from structattn.support.imports import require_modules
 
     require_modules("serve", "starlette", "uvicorn")
     import secrets
 
+    from structattn.explorer.recording import DEPTHS
     from structattn.explorer.requests import parse_request
     from structattn.explorer.server import serve_explorer
 
@@ -206,6 +208,7 @@ def _serve(run: "TrainedRun", first: Mapping[str, Any], port: int, depths: int) 
 
     request = parse_request(json.dumps(first).encode())
     try:
+        depths = DEPTHS if depths is None else depths
         serve_explorer(run, request, secrets.token_urlsafe(24), port, depths, on_start=print_link)
     except OSError as error:
         raise UsageError(f"--port {port}: {error.strerror}") from None
