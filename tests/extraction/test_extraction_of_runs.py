@@ -22,9 +22,10 @@ from structattn.extraction.comparison import compare, pairs_along, with_strings
 from structattn.extraction.configurations import Simulator
 from structattn.extraction.files import require_folder, write_extraction
 from structattn.extraction.minimization import Minimal, minimized
+from structattn.extraction.observations import observe
 from structattn.extraction.page import extraction_page
 from structattn.extraction.pipeline import ExtractionSettings, extract
-from structattn.extraction.reading import CausalCheck, Subject, short_strings
+from structattn.extraction.reading import CausalCheck, Strings, Subject, best_reading, short_strings, validation_strings
 from structattn.extraction.stacks import (
     Observation,
     Step,
@@ -313,3 +314,12 @@ def test_report_links_the_page_of_the_automaton(run_dirs, tmp_path):
     assert "best runs of prefixes" not in page  # it may have been learned
     assert 'href="../automaton/extract.html"' in page
     assert "no automaton agrees" in page
+
+
+def test_the_causal_check_takes_first_steps_from_short_strings_too(run_dirs):
+    run = open_run(run_dirs["nondeterministic"])
+    reader, strings = stack_reader(run), validation_strings(run)
+    observed = observe(run, reader, strings, with_runs=True)
+    subject = Subject(run, reader, strings, observed)
+    alike = [Strings(observed, observed, 1), Strings(observed, [], 1), Strings([], observed, 1)]
+    assert len({best_reading(subject, each).causal.extracted for each in alike}) == 1
