@@ -15,6 +15,7 @@ from structattn.cli.report_page import write_report
 from structattn.report.style import INKS
 from structattn.runs.folder import RunFolder
 from structattn.support.errors import DataError, StructattnError
+from structattn.support.json_files import read_json, write_json
 
 VOID = {"meta", "br", "hr", "img", "input", "link"}
 SHORT = {"tokens": ["<bos>", *"01#10"], "epochs": 1, "per_epoch": 3, "softmax_layers": ()}  # drawn in less time
@@ -152,6 +153,14 @@ def test_damaged_files_are_reported(make_run, tmp_path):
     path = run / "scores" / "test.json"
     path.write_text(path.read_text()[:50])
     with pytest.raises(DataError, match=r"test\.json: not JSON"):
+        write_report([run], tmp_path / "out")
+
+
+def test_scores_of_another_form_are_reported(make_run, tmp_path):
+    run = make_run(softmax_layers=())
+    path = run / "scores" / "test.json"
+    write_json(path, "scores", read_json(path, "scores") | {"recognition": {"groups": {}, "rules": {"length": 1}}})
+    with pytest.raises(DataError, match=r"test\.json: recognition\.rules\.length"):
         write_report([run], tmp_path / "out")
 
 

@@ -12,6 +12,9 @@ Count = Annotated[int, Field(ge=0, le=10**15)]
 Index = Annotated[int, Field(ge=0, le=10_000)]
 
 
+_Band = Annotated[str, Field(pattern=r"^(all|\d{1,7}-\d{1,7}|\d{1,7}\+)$")]  # of lengths
+
+
 class _LengthScore(Shape):
     length: Length
     num_sequences: Count = 0
@@ -63,6 +66,11 @@ class _Transformation(Shape):
     main_verb_sampled_wrong: Number | None
 
 
+class _Recognition(Shape):
+    groups: dict[str, dict[_Band, _Proportion]]
+    rules: dict[str, dict[_Band, _Proportion]]
+
+
 class _Pseudo(Shape):
     perplexity: float | None = None
 
@@ -89,6 +97,7 @@ class ScoreShape(Shape):
     pseudo: _Pseudo | None = None
     baselines: dict[str, _Baseline] | None = None
     transformation: dict[str, _Transformation] | None = None
+    recognition: _Recognition | None = None
     text: _TextScores | None = None
     parameters: Count | None = None
     data: _Data | None = None
