@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from structattn.cli.options import Json, overrides_of, run_paths
-from structattn.cli.output import literal, numbers_table, print_json, print_line, print_table, run_names
+from structattn.cli.output import literal, numbers_table, print_json, print_table, print_warning, run_names
 from structattn.support.errors import UsageError
 from structattn.support.files import check_writable_folder
 from structattn.support.grouping import grouped
@@ -88,7 +88,7 @@ def _compare_runs(base: Path, others: Sequence[Path], split: str, samples: int, 
 
     warning = different_ends({str(run): existing_run(run).read_card()["result"] for run in (base, *others)})
     if warning:
-        print_line(f"warning: {warning}", error=True)
+        print_warning(warning)
     for other in others:
         check_writable_folder(other / "analyses")
     if existing_run(base).read_settings().task == "translation":
@@ -116,7 +116,7 @@ def _warn_of_few(examples: int) -> None:
 
     caution = few_examples(examples)
     if caution:
-        print_line(f"warning: {caution}", error=True)
+        print_warning(caution)
 
 
 def _compare_translations(

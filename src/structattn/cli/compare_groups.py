@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from structattn.cli.comparable_runs import differing_settings, require_same_data
-from structattn.cli.output import literal, numbers_table, print_line, print_table
+from structattn.cli.output import literal, numbers_table, print_table, print_warning
 from structattn.metrics.seeds import DifferenceOverSeeds, difference_over_seeds
 from structattn.metrics.statistics import SampleStatistics, sample_statistics
 from structattn.report.page import MISSING, flattened, nats, percent, points
@@ -98,11 +98,11 @@ def _warn_of_pairs(base: Group, other: Group) -> None:
     difference, fewer = other.difference, min(base.scores.count, other.scores.count)
     names = f"{other.name} and {base.name}"
     if difference is None:
-        _warn(f"{names} have no values of the other axes in common, so their difference is undecided")
+        print_warning(f"{names} have no values of the other axes in common, so their difference is undecided")
     elif 0 < difference.pairs < fewer:
-        _warn(f"the difference of {names} is of {difference.pairs} pairs alone, and leaves other runs out")
+        print_warning(f"the difference of {names} is of {difference.pairs} pairs alone, and leaves other runs out")
     elif difference.interval is None and fewer > 1:
-        _warn(f"the difference of {names} has no interval, since too few runs are of the same cell and seed")
+        print_warning(f"the difference of {names} has no interval, since too few runs are of the same cell and seed")
 
 
 def _common_score(trained: Sequence[_Trained], split: str) -> Column:
@@ -159,10 +159,6 @@ def _difference(base: _Scores, other: _Scores) -> DifferenceOverSeeds | None:
     return DifferenceOverSeeds(fmean(within), None, 0)
 
 
-def _warn(text: str) -> None:
-    print_line(f"warning: {text}", error=True)
-
-
 def _of_sweep(path: Path, by: str | None, split: str) -> tuple[list[_Trained], str]:
     """Return the trials of a sweep that have ended, in the order of the grid, and the group of its first cell."""
     sweep, folder = read_sweep(SweepFolder(path).settings), SweepFolder(path.absolute())
@@ -198,7 +194,7 @@ def _warn_of_missing(
         of_groups = listed([f"{number} of {group}" for group, number in missing.items() if number])
         trials = sum(map(sweep.restarts_of, cells))
         reason = "they failed, diverged or have not ended in this folder"
-        _warn(f"{count} of {trials} trials have no score and are left out, since {reason}: {of_groups}")
+        print_warning(f"{count} of {trials} trials have no score and are left out, since {reason}: {of_groups}")
 
 
 def _group(cell: Cell, by: str | None) -> str:
@@ -212,7 +208,7 @@ def _of_runs(paths: Sequence[Path], by: str, split: str) -> tuple[list[_Trained]
         require_same_data(runs)
     groups = grouped(zip(runs, names, strict=True), lambda named: named[1]).values()
     if differing := differing_settings([[run for run, _ in group] for group in groups], by):
-        _warn(f"runs of one group differ in {listed(differing)}; means and intervals are over these, too")
+        print_warning(f"runs of one group differ in {listed(differing)}; means and intervals are over these, too")
     trained = [
         _Trained(str(run.folder), name, (), run.settings["seed"], run.scores.get(split))
         for run, name in zip(runs, names, strict=True)
@@ -260,4 +256,4 @@ def print_groups(score: Column, split: str, groups: Sequence[Group]) -> None:
         table.add_row(literal(each.name), *cells)
     print_table(table)
     if any(each.scores.count < 2 for each in groups):
-        print_line("warning: one run of a model has no interval; train it with more seeds", error=True)
+        print_warning("one run of a model has no interval; train it with more seeds")

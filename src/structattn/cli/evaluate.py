@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from structattn.cli.options import Json, Runs, open_runs, overrides_of
-from structattn.cli.output import print_json, print_line
+from structattn.cli.output import print_json, print_warning
 from structattn.support.errors import UsageError
 
 if TYPE_CHECKING:
@@ -133,4 +133,4 @@ def _warn(results: "list[tuple[Path, SplitScores]]") -> None:
         scores.setdefault(str(folder), {})[score.split] = asdict(score)
     ends = different_ends({folder: RunFolder(Path(folder)).read_card()["result"] for folder in scores})
     for warning in [*([ends] if ends else []), *worse_than_baselines(scores)]:
-        print_line(f"warning: {warning}", error=True)
+        print_warning(warning)

@@ -23,6 +23,11 @@ def print_line(text: str, error: bool = False) -> None:
     typer.echo(escape_control_characters(text), err=error)
 
 
+def print_warning(text: str) -> None:
+    """Print a warning to standard error, with control characters escaped."""
+    print_line(f"warning: {text}", error=True)
+
+
 def run_names(folders: Iterable[Path]) -> list[str]:
     """Return the names of runs: those of their folders, or the paths where two runs have the same."""
     folders = list(folders)

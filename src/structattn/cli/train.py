@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from structattn.cli.options import split_overrides
-from structattn.cli.output import print_line
+from structattn.cli.output import print_line, print_warning
 from structattn.support.errors import UsageError
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def train(
         print_line(f"{output}: {_describe(summary, trained.task)}")
         warning = ended_in_warmup(trained.training, summary.update)
         if warning:
-            print_line(f"warning: {warning}", error=True)
+            print_warning(warning)
 
 
 def _load(file: str | None, run_dir: Path, overrides: Sequence[str]) -> "RunSettings | None":

@@ -11,6 +11,8 @@ from structattn.loading.trained_run import TrainedRun
 from structattn.runs.checkpoint import update_of
 from structattn.runs.folder import RunFolder
 from structattn.runs.selection import checkpoints_of
+from structattn.runs.store import scores_path
+from structattn.support.devices import count_parameters
 from structattn.support.errors import CheckpointError
 from structattn.support.files import create_folder
 from structattn.support.json_files import read_json, write_json
@@ -60,7 +62,7 @@ def is_scored(run_dir: Path, split: str) -> bool:
 
     If those checkpoints are gone, any scores count.
     """
-    path = run_dir / "scores" / f"{split}.json"
+    path = scores_path(run_dir, split)
     if not path.exists():
         return False
     try:
@@ -79,13 +81,13 @@ def evaluate_run(run: TrainedRun, split: str, *, batch_tokens: int = 8192, basel
         scores,
         update=run.update,
         checkpoints=run.averaged_updates,
-        parameters=sum(parameter.numel() for parameter in run.model.parameters()),
+        parameters=count_parameters(run.model),
         model=describe_model(run.settings.model),
         data=describe_data(run.prepared),
         baselines=kind.baselines(run, split) if baselines and kind.baselines is not None else None,
         prepared_digest=run.prepared.digest,
     )
-    target = run.run_dir / "scores"
-    create_folder(target)
-    write_json(target / f"{split}.json", "scores", content)
+    path = scores_path(run.run_dir, split)
+    create_folder(path.parent)
+    write_json(path, "scores", content)
     return scores

@@ -14,7 +14,7 @@ from structattn.acceleration import accelerate
 from structattn.loading.records import Record, explain_texts
 from structattn.runs.folder import RunFolder
 from structattn.settings.run import RunSettings
-from structattn.support.devices import Precision, autocast, device_of
+from structattn.support.devices import Precision, autocast, count_parameters, device_of
 from structattn.support.errors import UsageError
 from structattn.support.imports import lazy_function
 from structattn.support.shapes import Float
@@ -74,7 +74,7 @@ class TrainedRun:
     precision: Precision = "float32"
 
     def __repr__(self) -> str:
-        count = sum(parameter.numel() for parameter in self.model.parameters())
+        count = count_parameters(self.model)
         kind, task = self.settings.model.kind, self.settings.task
         return f"TrainedRun({str(self.run_dir)!r}: {kind} of {count:,} parameters, {task}, update {self.update})"
 

@@ -183,6 +183,11 @@ def analysis_path(run_dir: Path, name: str) -> Path:
     return run_dir / "analyses" / f"{name}.json"
 
 
+def scores_path(run_dir: Path, split: str) -> Path:
+    """Return the path of the scores of a split in a run folder."""
+    return run_dir / "scores" / f"{split}.json"
+
+
 def hypotheses_path(run_dir: Path, split: str) -> Path:
     """Return the path of the translations of a split, one per line."""
     return run_dir / "scores" / f"{split}.translations.txt"
@@ -219,6 +224,6 @@ def read_translations(folder: Path, split: str, count: int) -> list[str]:
 
 def _scored_digest(folder: Path, split: str) -> str | None:
     """Return the digest of the translations that were scored; None if it is not known."""
-    path = folder / "scores" / f"{split}.json"
+    path = scores_path(folder, split)
     digest: str | None = read_json(path, "scores").get("translations_digest") if path.exists() else None
     return digest

@@ -1,4 +1,4 @@
-"""The device of a model, the processor's name and features from /proc/cpuinfo, and the precisions of products."""
+"""The device and the size of a model, the processor's name and features from /proc/cpuinfo, precisions of products."""
 
 import functools
 import os
@@ -38,6 +38,11 @@ def _first_processor() -> dict[str, str]:
 _BF16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}  # the last is that of ARM
 _FP16_FLAGS = {"avx512_fp16", "amx_fp16"}
 _LIMITS_WITHOUT_BF16 = {"SSE41", "AVX", "AVX2", "AVX2_VNNI", "AVX2_VNNI_2", "AVX512_CORE", "AVX512_CORE_VNNI"}
+
+
+def count_parameters(module: nn.Module) -> int:
+    """Return the number of parameters of a module; a shared one counts once."""
+    return sum(parameter.numel() for parameter in module.parameters())
 
 
 def default_device() -> torch.device:

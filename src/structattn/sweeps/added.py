@@ -16,6 +16,7 @@ from structattn.settings.distributions import Cycle
 from structattn.settings.run import RunSettings
 from structattn.settings.sweep import SweepSettings
 from structattn.support import __version__
+from structattn.support.devices import count_parameters
 from structattn.support.environment import source_commit
 from structattn.support.errors import SettingsError, UsageError
 from structattn.support.files import create_folder, write_atomically
@@ -86,7 +87,7 @@ def add_run(sweep: SweepSettings, path: Path, run_dir: Path) -> AddedRun:
         write_atomically(folder.settings, sweep.to_yaml())
     prepare_trial_data(trial)
     opened = open_run(run_dir, data=trial.settings.data)  # refuses other data than those of the training
-    parameters = sum(parameter.numel() for parameter in opened.model.parameters())
+    parameters = count_parameters(opened.model)
     _require_size(parameters, [each for each in trials if each.settings.data == trial.settings.data], run_dir)
     scores = {split: scores_to_json(kind_of(opened).evaluate(opened, split, _BATCH_TOKENS)) for split in sweep.evaluate}
     models = [axis for axis, values in sweep.grid.items() if _chooses_model(values.values())]

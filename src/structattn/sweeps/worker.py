@@ -10,6 +10,7 @@ import torch
 
 from structattn.loading.evaluate import evaluate, is_scored
 from structattn.runs.folder import SWEEP_SETTINGS, RunFolder, check_same_settings
+from structattn.runs.store import scores_path
 from structattn.settings.training import Budget
 from structattn.support.environment import is_out_of_memory
 from structattn.support.errors import Interrupted, LockedError, SettingsError, StructattnError, described
@@ -137,7 +138,7 @@ def _record_outcome(job: Job, cpu_seconds: float | None) -> None:
 
 def flush_names_of(job: Job) -> None:
     """Flush the names of a job's data, run and scores to disk: a worker may have been killed before it did so."""
-    scores = [job.run_dir / "scores" / f"{split}.json" for split in job.splits]
+    scores = [scores_path(job.run_dir, split) for split in job.splits]
     of_run = (job.trial.settings.data, RunFolder(job.run_dir).card, *scores) if job.run_dir.exists() else ()
     for path in (*of_run, *([] if job.trial_results is None else [job.trial_results])):
         flush_names(path)

@@ -10,6 +10,7 @@ from structattn.settings.recurrent import ElmanSettings, LstmSettings
 from structattn.settings.run import RunSettings
 from structattn.settings.training import LABEL_ONLY, Recognition
 from structattn.settings.transformer import LanguageModelSettings
+from structattn.support.devices import count_parameters
 from structattn.support.errors import SettingsError
 from structattn.tasks.model import build_model_for
 from structattn.text.folders.prepared import PreparedFolder
@@ -74,8 +75,7 @@ def matched_size(settings: RunSettings, prepared: PreparedFolder, parameters: in
 def num_parameters(settings: RunSettings, prepared: PreparedFolder, recognition: Recognition) -> int:
     """Return the number of parameters of a model, which is built without weights."""
     with torch.device("meta"):
-        model = build_model_for(settings.model, prepared, recognition=recognition)
-    return sum(parameter.numel() for parameter in model.parameters())
+        return count_parameters(build_model_for(settings.model, prepared, recognition=recognition))
 
 
 def _step(settings: RunSettings) -> int:

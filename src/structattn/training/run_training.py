@@ -27,6 +27,7 @@ from structattn.runs.selection import weights_of
 from structattn.runs.store import checkpoint_updates
 from structattn.settings.run import RunSettings, limits_of
 from structattn.settings.training import Budget
+from structattn.support.devices import count_parameters
 from structattn.support.environment import keep_freed_memory
 from structattn.support.errors import (
     DISK_FULL,
@@ -219,7 +220,7 @@ def _observe(plan: Plan, function: OnValidation, run: TrainingRun) -> None:
 
 def _write_or_check_card(plan: Plan, learner: Learner, resuming: bool) -> None:
     settings, run_dir = plan.settings, plan.run_dir
-    parameters = sum(parameter.numel() for parameter in learner.model.parameters())
+    parameters = count_parameters(learner.model)
     size, device, processes = plan.prepared.vocabulary.size, learner.device, learner.world.size
     card = run_card(settings, plan.prepared.kind, size, plan.identity, parameters, device, processes, plan.pretrained)
     card["tokenizer"] = plan.prepared.header.tokenizer_digests

@@ -70,7 +70,7 @@ class CausalTextScorer:
         return self.encoder.run.accelerated
 
 
-def make_text_scorer(run: LoadedRun, per_token: bool = False, batch_size: int = 64) -> CausalTextScorer:
+def make_text_scorer(run: LoadedRun, per_token: bool, batch_size: int) -> CausalTextScorer:
     """Return a scorer of texts with the model of a run.
 
     Raises:

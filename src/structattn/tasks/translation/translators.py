@@ -155,7 +155,7 @@ def make_pair_scorer(runs: Sequence[LoadedRun]) -> PairScorer:
 
 
 def make_text_pair_scorer(
-    run: LoadedRun, per_token: bool = False, batch_size: int = 64
+    run: LoadedRun, per_token: bool, batch_size: int
 ) -> Callable[[Sequence[tuple[str, str]], int], list[Score]]:
     """Return a scorer of pairs of a source line and its translation; see ``make_pair_scorer``."""
     return replace(make_pair_scorer([run]), per_token=per_token, batch_size=batch_size).score_texts
