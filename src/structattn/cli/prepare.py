@@ -1,18 +1,15 @@
 """``structattn prepare``: a language, a transduction, recognition, a transformation, text, parallel text, or trees."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from structattn.cli.options import add_command
 from structattn.cli.prepare_text import parallel, text, trees
 from structattn.cli.prepared_summary import Output, Seed, print_language, print_summary
+from structattn.settings.choices import PairLayout, Protocol, TransformationName, Variant
 
-Variant = Literal["faithful", "reference"]
-RecognitionProtocol = Literal["flare", "hard"]
-TransformationName = Literal["question", "tense"]
-PairLayout = Literal["sentences", "parallel"]
 TrainLengths = Annotated[
     tuple[int, int], typer.Option(metavar="MIN MAX", help="Minimal and maximal length of training strings.")
 ]
@@ -90,7 +87,7 @@ def recognition(
     *,
     output: Output,
     protocol: Annotated[
-        RecognitionProtocol,
+        Protocol,
         typer.Option(help="Strings as FLaRe draws them, or well-shaped negatives at the lengths of members (hard)."),
     ] = "flare",
     seed: Seed = 1,

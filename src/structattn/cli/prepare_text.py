@@ -1,18 +1,14 @@
 """The commands of ``structattn prepare`` that read texts: text, parallel text, and trees."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from structattn.cli.prepared_summary import Output, Seed, print_summary
+from structattn.settings.choices import Level, Marker, PairLayout, TextMode, TreeTags
 from structattn.support.errors import UsageError
 
-Level = Literal["bpe", "sentencepiece-bpe", "sentencepiece-unigram", "word", "character", "byte"]
-Marker = Literal["end", "start", "continuation", "none"]
-Mode = Literal["sentences", "stream"]
-TreeTags = Literal["normalized", "kept"]
-TreeLayout = Literal["parallel", "sentences"]
 Workers = Annotated[
     int | None, typer.Option(min=1, metavar="N", help="Worker processes.  [default: one for each core]")
 ]
@@ -50,7 +46,7 @@ def text(
     ] = None,
     level: TokenLevel = "word",
     mode: Annotated[
-        Mode | None,
+        TextMode | None,
         typer.Option(help="Each line is an example, or all form a stream.  [default: stream if lines are wrapped]"),
     ] = None,
     skip_empty: Annotated[bool, typer.Option("--skip-empty", help="Drop empty lines, which are refused else.")] = False,
@@ -211,7 +207,7 @@ def trees(
         TreeTags, typer.Option(help="Linearized trees have XX for each word (normalized), or its tag (kept).")
     ] = "normalized",
     layout: Annotated[
-        TreeLayout, typer.Option(help="Sentences and linearized trees, or sentences with trees for a language model.")
+        PairLayout, typer.Option(help="Sentences and linearized trees, or sentences with trees for a language model.")
     ] = "parallel",
     level: TokenLevel = "word",
     vocabulary_size: Pieces = None,

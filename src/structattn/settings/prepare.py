@@ -5,6 +5,16 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import Field, NonNegativeInt
 
 from structattn.settings.base import OneOf, Positive, Seed, Settings
+from structattn.settings.choices import (
+    Level,
+    Marker,
+    PairLayout,
+    Protocol,
+    TextMode,
+    TransformationName,
+    TreeTags,
+    Variant,
+)
 
 LANGUAGE_FILES: Final = (".cfg", ".fsa", ".regex")
 """The endings of files of languages: grammars, finite automata, regular expressions."""
@@ -13,8 +23,6 @@ Split = Literal["train", "valid", "valid-long", "test", "test-held-out", "test-e
 """The splits of prepared data; each task has some of them."""
 
 Lengths = tuple[int, int]
-Level = Literal["bpe", "sentencepiece-bpe", "sentencepiece-unigram", "word", "character", "byte"]
-Marker = Literal["end", "start", "continuation", "none"]
 
 
 class SampledData(Settings):
@@ -39,7 +47,7 @@ class FormalLanguageData(SampledData):
     language: str = Field(
         description="name of the language, as listed by `structattn list`, or a file .cfg, .fsa or .regex"
     )
-    variant: Literal["faithful", "reference"] = Field(
+    variant: Variant = Field(
         default="faithful",
         description="the grammar as published (faithful), or as transformed by the authors' code (reference)",
     )
@@ -81,7 +89,7 @@ class RecognitionData(SampledData):
     language: str = Field(
         description="name of the language, as listed by `structattn list`, or a file .cfg, .fsa or .regex"
     )
-    protocol: Literal["flare", "hard"] = Field(
+    protocol: Protocol = Field(
         default="flare",
         description="strings as FLaRe draws them (flare); or negatives that have the shape and the lengths of members, "
         "in disjoint splits (hard)",
@@ -161,9 +169,7 @@ class TextData(Settings):
     tokenizer: str | None = Field(
         default=None, description="local folder of a Hugging Face tokenizer, at level pretrained"
     )
-    mode: Literal["sentences", "stream"] = Field(
-        default="sentences", description="each line is an example, or all lines form one stream"
-    )
+    mode: TextMode = Field(default="sentences", description="each line is an example, or all lines form one stream")
     skip_empty: bool = Field(default=False, description="drop empty lines instead of refusing them")
     min_count: Positive = Field(
         default=1, description="symbols with fewer training occurrences become <unk>; such subwords are split"
@@ -194,11 +200,11 @@ class Treebank(Settings):
     train: str = Field(description="file of bracketed trees")
     valid: str = Field(description="file of bracketed trees")
     test: str | None = Field(default=None, description="file of bracketed trees")
-    tags: Literal["normalized", "kept"] = Field(
+    tags: TreeTags = Field(
         default="normalized",
         description="what stands for a word in a linearized tree: XX (normalized), or its part-of-speech tag (kept)",
     )
-    layout: Literal["parallel", "sentences"] = Field(
+    layout: PairLayout = Field(
         default="parallel",
         description="sentences and linearized trees, for a parser; or sentences with their trees, for a language model",
     )
@@ -226,11 +232,11 @@ class TransformationPairs(SampledData):
     """Question formation or tense reinflection; the default sizes are those of McCoy et al. (2020)."""
 
     kind: Literal["transformation"]
-    transformation: Literal["question", "tense"] = Field(description="task")
+    transformation: TransformationName = Field(description="task")
     published: str | None = Field(
         default=None, description="folder with the published NAME.dev, NAME.test and NAME.gen; null: draw these sets"
     )
-    layout: Literal["sentences", "parallel"] = Field(
+    layout: PairLayout = Field(
         default="sentences", description="source and target as one sentence, or pairs for an encoder-decoder"
     )
     train: Positive = Field(default=100_000, description="number of training pairs")

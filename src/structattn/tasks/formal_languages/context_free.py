@@ -8,8 +8,9 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import ArrayLike, NDArray
 
+from structattn.settings.choices import Variant
 from structattn.support.progress import Advance, show_nothing
-from structattn.tasks.formal_languages.grammar import Grammar, Variant, normal_form, with_variant
+from structattn.tasks.formal_languages.grammar import Grammar, normal_form, with_variant
 from structattn.tasks.formal_languages.length_table import (
     BinaryRules,
     FloatArray,

@@ -8,8 +8,9 @@ from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from itertools import product
 from types import MappingProxyType
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple, get_args
 
+from structattn.settings.choices import Variant
 from structattn.support.grouping import grouped
 
 
@@ -177,7 +178,6 @@ def _limited(rules: Iterable[Rule]) -> Iterator[Rule]:
         yield each
 
 
-Variant = Literal["faithful", "reference"]
 VARIANTS: tuple[str, ...] = get_args(Variant)
 
 

@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from structattn.settings.choices import Variant
 from structattn.support.errors import UsageError
 from structattn.support.progress import progress
 from structattn.support.seeds import numpy_generator
 from structattn.support.special_tokens import FIRST_SYMBOL
 from structattn.tasks.formal_languages.context_free import ContextFreeLanguage
-from structattn.tasks.formal_languages.grammar import Variant, with_variant
+from structattn.tasks.formal_languages.grammar import with_variant
 from structattn.tasks.formal_languages.language_files.language_file import DEFINITION, LanguageFile, find_language_file
 from structattn.tasks.formal_languages.length_table import FloatArray, IndexArray
 from structattn.tasks.formal_languages.registry import FORMAL_LANGUAGES, Language, formal_language

@@ -11,12 +11,13 @@ from numpy.random import Generator
 from numpy.typing import ArrayLike, NDArray
 
 from structattn.settings.base import hint_for_name
+from structattn.settings.choices import Variant
 from structattn.support.errors import UsageError
 from structattn.support.plugins import Plugin, Registry
 from structattn.support.progress import Advance, show_nothing
 from structattn.tasks.formal_languages.context_free import ContextFreeLanguage
 from structattn.tasks.formal_languages.copying import COPYING_LANGUAGES
-from structattn.tasks.formal_languages.grammar import VARIANTS, Grammar, Variant, normalized, rule
+from structattn.tasks.formal_languages.grammar import VARIANTS, Grammar, normalized, rule
 from structattn.tasks.formal_languages.length_table import FloatArray, IndexArray
 from structattn.tasks.formal_languages.stack_language import StackLanguage
 

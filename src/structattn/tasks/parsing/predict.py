@@ -13,6 +13,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from structattn.settings.choices import TreeTags
 from structattn.settings.evaluation import EvaluationSettings
 from structattn.support.errors import UsageError
 from structattn.support.progress import Advance, show_nothing
@@ -20,7 +21,7 @@ from structattn.support.shapes import Bool, Int
 from structattn.support.special_tokens import CLASS_OFFSET, EOS, EOS_CLASS, FIRST_SYMBOL, class_of
 from structattn.tasks.loaded import TEXTS, LoadedRun, Prediction, Predictor
 from structattn.tasks.parsing.prepare import TREE_TAGS
-from structattn.tasks.parsing.trees import MAX_DEPTH, Tags, Tree, bracketed, is_closing, is_opening, is_word, repair
+from structattn.tasks.parsing.trees import MAX_DEPTH, Tree, bracketed, is_closing, is_opening, is_word, repair
 from structattn.tasks.translation.predict import SOURCE_LINES, Translation, Translator
 from structattn.tasks.translation.translators import make_translator
 from structattn.text.tokenization.vocabulary import Vocabulary
@@ -45,7 +46,7 @@ class TreeConstraint:
     """
 
     vocabulary: Vocabulary
-    tags: Tags
+    tags: TreeTags
 
     def __post_init__(self) -> None:
         if not bool(self._symbols.opens.any()):
@@ -181,7 +182,7 @@ class Parser:
     """Parses sentences; every tree has exactly the words of its sentence."""
 
     translator: Translator
-    tags: Tags
+    tags: TreeTags
 
     def __call__(
         self,

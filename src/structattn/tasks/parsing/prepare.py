@@ -20,14 +20,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
+from structattn.settings.choices import PairLayout, TreeTags
 from structattn.support.errors import DataError, UsageError
 from structattn.tasks.language_modeling.prepare import report_unknown, text_entries, train_tokenizer
 from structattn.tasks.language_modeling.settings import TextSettings
-from structattn.tasks.parsing.trees import MAX_DEPTH, Leaf, Tags, Tree, binary_splits, leaves_of, linearize, simplify
+from structattn.tasks.parsing.trees import MAX_DEPTH, Leaf, Tree, binary_splits, leaves_of, linearize, simplify
 from structattn.tasks.translation.prepare import prepare_parallel, require_splits
 from structattn.tasks.translation.reading import RawPair, Text
 from structattn.tasks.translation.tokenizer_training import TokenizerSettings
@@ -128,16 +129,13 @@ TREE_TAGS: Final = "tree_tags"
 """The key of the header that tells how trees were linearized."""
 
 
-Layout = Literal["parallel", "sentences"]
-
-
 def prepare_trees(
     folder: Path,
     splits: Mapping[str, Path],
     *,
-    tags: Tags = "normalized",
+    tags: TreeTags = "normalized",
     tokenizer: TokenizerSettings,
-    layout: Layout = "parallel",
+    layout: PairLayout = "parallel",
 ) -> tuple[str, ...]:
     """Write a prepared folder of trees for a parser, see ``prepare_parallel``, or for a language model.
 
@@ -169,7 +167,7 @@ def prepare_trees(
     )
 
 
-def _read_pairs(tags: Tags, path: Path, notices: Notices) -> Iterator[RawPair]:
+def _read_pairs(tags: TreeTags, path: Path, notices: Notices) -> Iterator[RawPair]:
     for line, tree in read_trees(path, notices):
         sides = " ".join(leaf.word for leaf in leaves_of(tree)), " ".join(linearize(tree, tags))
         yield RawPair(line, *(Text(side, path, line, 0) for side in sides))

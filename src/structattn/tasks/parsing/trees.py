@@ -7,6 +7,7 @@ from itertools import accumulate
 from typing import Final, Literal, Union
 
 from structattn.operators.tree_regularization import Split
+from structattn.settings.choices import TreeTags
 from structattn.text.tokenization.vocabulary import UNKNOWN_SYMBOL
 
 MAX_DEPTH: Final = 100
@@ -127,11 +128,8 @@ def branching_brackets(tags: Sequence[str], direction: Literal["right", "left"],
 NORMALIZED: Final = "XX"
 """Stands for every word if tags are normalized."""
 
-Tags = Literal["normalized", "kept"]
-"""Whether part-of-speech tags are replaced by one, as in Vinyals et al. (2015), or kept."""
 
-
-def linearize(tree: Tree | Leaf, tags: Tags = "normalized") -> list[str]:
+def linearize(tree: Tree | Leaf, tags: TreeTags = "normalized") -> list[str]:
     """Return the symbols of a tree.
 
     Args:
@@ -170,7 +168,7 @@ def is_closing(symbol: str) -> bool:
     return len(symbol) > 1 and symbol[0] == ")"
 
 
-def is_word(symbol: str, tags: Tags) -> bool:
+def is_word(symbol: str, tags: TreeTags) -> bool:
     """Return whether a symbol of a linearized tree stands for a word."""
     is_tag = not is_opening(symbol) and not is_closing(symbol) and symbol not in _NO_TAGS
     return is_tag and (tags == "kept" or symbol == NORMALIZED)
@@ -189,7 +187,7 @@ class _Builder:
     """Builds a tree from left to right; the first of ``stack`` is the root that joins what stands outside brackets."""
 
     words: Iterator[str]
-    tags: Tags
+    tags: TreeTags
     stack: list[_Open] = field(default_factory=lambda: [_Open(TOP)])
     malformed: bool = False
 
@@ -233,7 +231,7 @@ class _Builder:
                 self.malformed = True
 
 
-def repair(symbols: Sequence[str], words: Sequence[str], tags: Tags = "kept") -> Repaired:
+def repair(symbols: Sequence[str], words: Sequence[str], tags: TreeTags = "kept") -> Repaired:
     """Return the tree of a sequence of symbols over given words, however malformed the sequence is.
 
     - A closing bracket closes the innermost constituent with its label, and those inside; without one it is dropped.

@@ -7,6 +7,7 @@ from typing import Final
 
 import numpy as np
 
+from structattn.settings.choices import Protocol
 from structattn.support.errors import DataError, UsageError
 from structattn.support.seeds import numpy_generator
 from structattn.support.special_tokens import FIRST_SYMBOL
@@ -18,7 +19,7 @@ from structattn.tasks.recognition.counts import Counts
 from structattn.tasks.recognition.examples import Example, flare_examples
 from structattn.tasks.recognition.hard import Split, hard_examples
 from structattn.tasks.recognition.language import RecognitionLanguage, Shape
-from structattn.tasks.recognition.registry import Protocol, find_recognition_language, recognition_language
+from structattn.tasks.recognition.registry import find_recognition_language, recognition_language
 from structattn.tasks.recognition.rules import Neighbours, all_of
 from structattn.text.folders.header import HEADER_NAME
 from structattn.text.folders.prepared import PreparedFolder

@@ -3,9 +3,10 @@
 import math
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final, Literal
+from typing import Final
 
 from structattn.settings.base import did_you_mean
+from structattn.settings.choices import Protocol
 from structattn.support.errors import UsageError
 from structattn.tasks.formal_languages.language_files.language_file import LanguageFile, find_language_file
 from structattn.tasks.formal_languages.registry import FORMAL_LANGUAGES, formal_language
@@ -16,7 +17,6 @@ from structattn.tasks.recognition.language import FlareLanguage, RecognitionLang
 from structattn.tasks.recognition.regular import REGULAR, as_many_opens
 from structattn.tasks.recognition.stack_manipulation import STACK_MANIPULATION
 
-Protocol = Literal["flare", "hard"]
 _ROOTS: Final = MappingProxyType({"flare": square_root(double_root), "hard": square_root(math.isqrt)})
 FLARE_LANGUAGES: Final[Mapping[str, FlareLanguage]] = MappingProxyType(
     {each.name: each for each in (*REGULAR, *COPIES, *OPERATIONS, STACK_MANIPULATION, _ROOTS["hard"])}

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, get_args
 
+from structattn.settings.choices import PairLayout
 from structattn.support.errors import DataError, UsageError
 from structattn.support.files import sha256_of_file, write_unflushed
 from structattn.support.progress import progress, track
@@ -28,7 +29,6 @@ from structattn.text.folders.writing import (
 from structattn.text.reading import Notices, read_lines
 from structattn.text.tokenization.tokenizers import SymbolTokenizer, choose_vocabulary
 
-Layout = Literal["sentences", "parallel"]
 GENERALIZATION: Final = "gen"
 """The split of pairs on which the hierarchical and the linear rule differ."""
 
@@ -59,7 +59,7 @@ def prepare_transformation(
     name: str,
     *,
     published: Path | None = None,
-    layout: Layout = "sentences",
+    layout: PairLayout = "sentences",
     seed: int = 1,
     sizes: TransformationSizes = TransformationSizes(),
 ) -> None:
@@ -82,9 +82,9 @@ def prepare_transformation(
         UsageError: there is no such task or layout.
         DataError: a published file is missing, or has a line that the rules do not give; or a folder is not empty.
     """
-    if name not in TRANSFORMATIONS or layout not in get_args(Layout):
+    if name not in TRANSFORMATIONS or layout not in get_args(PairLayout):
         raise UsageError(
-            f"{name!r} as {layout!r}; expected one of {sorted(TRANSFORMATIONS)} as one of {list(get_args(Layout))}"
+            f"{name!r} as {layout!r}; expected one of {sorted(TRANSFORMATIONS)} as one of {list(get_args(PairLayout))}"
         )
     folder, task = Path(folder), TRANSFORMATIONS[name]
     require_empty_folder(folder)

@@ -9,11 +9,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, cast
 
+from structattn.settings.choices import Variant
 from structattn.settings.prepare import LANGUAGE_FILES
 from structattn.support.errors import DataError, UsageError
 from structattn.support.reading import content_of
 from structattn.tasks.formal_languages.context_free import ContextFreeLanguage
-from structattn.tasks.formal_languages.grammar import Variant
 from structattn.tasks.formal_languages.language_files.draft import Draft, DraftRule
 from structattn.tasks.formal_languages.language_files.grammar_file import read_grammar
 from structattn.tasks.formal_languages.language_files.regular_expression import read_regular_expression
