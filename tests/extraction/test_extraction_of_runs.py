@@ -262,7 +262,7 @@ def test_files_that_no_extraction_has_written_are_kept(run_dirs, tmp_path):
     refused = extract_to(tmp_path)
     assert refused.exit_code == 1
     assert "expected a new folder, or that of an earlier extraction; found 'grammar.cfg'" in refused.stderr
-    assert "is not a folder" in extract_to(own).stderr
+    assert "is a file; expected a new folder" in extract_to(own).stderr
     with pytest.raises(NotADirectoryError, match=r"grammar\.cfg"):  # before strings are sampled
         require_folder(own / "new")
     assert [path.name for path in tmp_path.iterdir()] == ["grammar.cfg"]

@@ -107,7 +107,7 @@ def test_a_sweep_may_begin_where_a_run_was_added(own, tmp_path):
     assert read_sweep(folder / "sweep.yaml") == SWEEP
     (folder / "sweep.yaml").unlink()  # as an earlier version left it
     SweepFolder(folder).require_sweep_or_nothing()
-    with pytest.raises(StructattnError, match=r"own: expected a new or empty folder or a sweep's, found 'best\.json'"):
+    with pytest.raises(StructattnError, match=r"own: expected a new or empty folder or a sweep's; found 'best\.json'"):
         add_run(SWEEP, own, own)
     with pytest.raises(StructattnError, match=r"best\.json: is a file; expected a new or empty folder or a sweep's"):
         add_run(SWEEP, own / "best.json", own)

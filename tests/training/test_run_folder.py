@@ -42,7 +42,7 @@ def test_changed_data_are_rejected_with_both_digests(folder, tmp_path):
 
 def test_folder_with_other_files_is_rejected(folder, tmp_path):
     (tmp_path / "thesis.tex").touch()
-    with pytest.raises(StructattnError, match=r"expected a new or empty folder for the run, found 'thesis.tex'"):
+    with pytest.raises(StructattnError, match=r"expected a new or empty folder for the run; found 'thesis.tex'"):
         begin_run(folder, resolve_settings(SETTINGS), {})
     file = RunFolder(tmp_path / "thesis.tex")
     with pytest.raises(StructattnError, match=r"thesis.tex: is a file; expected a new or empty folder for the run"):

@@ -15,12 +15,11 @@ from structattn.extraction.pipeline import Extraction
 from structattn.loading.trained_run import TrainedRun
 from structattn.runs.store import write_analysis
 from structattn.settings.published import EXTRACTION
-from structattn.support.errors import StructattnError
 from structattn.support.files import (
     check_writable_folder,
     create_folder,
-    others_in,
     remove_file_unflushed,
+    require_own_folder,
     write_atomically,
 )
 from structattn.support.json_files import read_json, write_json
@@ -37,14 +36,11 @@ def require_folder(folder: Path) -> None:
         StructattnError: it is no folder, or has files but none of an extraction.
         OSError: it cannot be created, or no file in it.
     """
-    if folder.exists() and not folder.is_dir():
-        raise StructattnError(f"{folder}: is not a folder; expected a new one, or that of an earlier extraction")
-    check_writable_folder(folder)
     if (folder / _NAMES[0]).exists():
         read_json(folder / _NAMES[0], KIND)
-        return
-    if folder.exists() and (others := others_in(folder, (), _NAMES)):
-        raise StructattnError(f"{folder}: expected a new folder, or that of an earlier extraction; found {others[0]!r}")
+    else:
+        require_own_folder(folder, (), _NAMES, "a new folder, or that of an earlier extraction")
+    check_writable_folder(folder)
 
 
 def write_extraction(run: TrainedRun, extraction: Extraction, folder: Path) -> list[Path]:

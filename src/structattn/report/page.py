@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from structattn.settings.base import leaves
-from structattn.support.errors import StructattnError
 from structattn.support.files import (
     check_writable_folder,
     create_folder,
     create_folder_unflushed,
-    others_in,
+    require_own_folder,
     write_atomically,
 )
 from structattn.support.reading import read_bytes
@@ -190,8 +189,5 @@ def require_report_folder(output: Path) -> None:
     page = output / "index.html"
     if page.is_file() and SIGNATURE.encode() in read_bytes(page):
         return
-    others = others_in(output, (), (page.name,)) if output.is_dir() else []
-    if others or (output.exists() and not output.is_dir()):
-        found = repr(others[0]) if others else "a file"
-        raise StructattnError(f"{output}: expected a new folder, or one with an earlier report; found {found}")
+    require_own_folder(output, (), (page.name,), "a new folder, or one with an earlier report")
     check_writable_folder(output)

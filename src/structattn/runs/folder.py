@@ -15,7 +15,13 @@ from structattn.settings.evaluation import EvaluationSettings
 from structattn.settings.run import LIMITS, RunSettings, resolve_settings
 from structattn.settings.yaml import parse_mapping
 from structattn.support.errors import CheckpointError, DataError, SettingsError, StructattnError, UsageError
-from structattn.support.files import flush_to_disk, others_in, remove_file_unflushed, remove_folders, replace_file
+from structattn.support.files import (
+    flush_to_disk,
+    remove_file_unflushed,
+    remove_folders,
+    replace_file,
+    require_own_folder,
+)
 from structattn.support.json_files import read_json, write_json
 from structattn.support.plugins import require_loaded
 from structattn.support.reading import read_bytes
@@ -170,13 +176,8 @@ def require_empty_folder(run_dir: RunFolder) -> None:
     Raises:
         StructattnError: the folder contains other files, or is a file.
     """
-    if not run_dir.path.exists():
-        return
-    if not run_dir.path.is_dir():
-        raise StructattnError(f"{run_dir.path}: is a file; expected a new or empty folder for the run")
     own, written = (run_dir.lock.name, run_dir.card.name), (run_dir.card.name, run_dir.settings.name)
-    if others := others_in(run_dir.path, own, written):
-        raise StructattnError(f"{run_dir.path}: expected a new or empty folder for the run, found {others[0]!r} in it")
+    require_own_folder(run_dir.path, own, written, "a new or empty folder for the run")
 
 
 def existing_run(run_dir: Path) -> RunFolder:

@@ -18,7 +18,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import BinaryIO, Final, TextIO
 
-from structattn.support.errors import DISK_FULL
+from structattn.support.errors import DISK_FULL, StructattnError
 from structattn.support.locks import (
     INCOMPLETE,
     incomplete_folder,
@@ -166,15 +166,26 @@ def _temporary_file(path: Path) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
 
 
-def others_in(folder: Path, own: Collection[str], written: Collection[str]) -> list[str]:
-    """Return the names in a folder, sorted, that are neither its own nor temporary files of what is written there.
+def require_own_folder(folder: Path, own: Collection[str], written: Collection[str], expected: str) -> None:
+    """Check that a folder does not exist, or has nothing of others, so that nothing is overwritten.
 
-    ``own``: names that it may have. ``written``: names of files whose temporary files it may have, as a killed
-    writer leaves them.
+    Args:
+        folder: the folder.
+        own: names that it may have.
+        written: names of files whose temporary files it may have, as a killed writer leaves them.
+        expected: what was expected, for the message.
+
+    Raises:
+        StructattnError: it has another name, of which the message says the first, or is a file.
     """
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise StructattnError(f"{folder}: is a file; expected {expected}")
     temporary = re.compile(rf"\.({'|'.join(map(re.escape, written))})\.[0-9a-f]{{8}}")
     names = sorted(entry.name for entry in folder.iterdir())
-    return [name for name in names if name not in own and not temporary.fullmatch(name)]
+    if others := [name for name in names if name not in own and not temporary.fullmatch(name)]:
+        raise StructattnError(f"{folder}: expected {expected}; found {others[0]!r} in it")
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from structattn.runs.store import scores_path
 from structattn.settings.training import Budget
 from structattn.support.environment import is_out_of_memory
 from structattn.support.errors import Interrupted, LockedError, SettingsError, StructattnError, described
-from structattn.support.files import create_folder_unflushed, flush_names, flush_to_disk, others_in
+from structattn.support.files import create_folder_unflushed, flush_names, flush_to_disk, require_own_folder
 from structattn.support.json_files import Shape, check_shape, parse_object
 from structattn.support.locks import exclusive_lock
 from structattn.support.progress import progress_in_worker
@@ -184,17 +184,13 @@ class SweepFolder:
         Raises:
             StructattnError: it has files of others, or is a file.
         """
-        if self.settings.exists() or not self.path.exists():
+        if self.settings.exists():
             return
-        if not self.path.is_dir():
-            raise StructattnError(f"{self.path}: is a file; expected a new or empty folder or a sweep's")
         begun = [self.runs.name, self.lock.name]  # of a sweep that was killed before it had settings
         if self.added.is_dir():  # runs that an earlier version added before the sweep began
             begun += [self.added.name, "data"]
-        if others := others_in(self.path, begun, (self.settings.name, self.index.name)):
-            raise StructattnError(
-                f"{self.path}: expected a new or empty folder or a sweep's, found {others[0]!r} in it"
-            )
+        written = (self.settings.name, self.index.name)
+        require_own_folder(self.path, begun, written, "a new or empty folder or a sweep's")
 
     def listed(self, cell: Cell) -> list[tuple[str, dict[str, float]]]:
         """Return names and sampled values of the trials of a cell in ``trials.json``, in order; none without the file.
