@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 
+from structattn.attention import CrossSoftmaxAttention
 from structattn.attention.cache import CrossAttentionCache
 
 HEADS, SOURCE, SIZE = 2, 5, 4
@@ -20,6 +21,14 @@ def holds(state, copies, lengths):
     return torch.equal(state.lengths, lengths) and all(
         torch.equal(part, wanted) for part, wanted in zip(state.tensors, copies, strict=True)
     )
+
+
+@pytest.mark.parametrize("gradients", [True, False])
+def test_a_state_of_a_layer_of_another_size_is_refused(gradients):
+    layer, other = CrossSoftmaxAttention(16, 4), CrossSoftmaxAttention(8, 1)
+    state = other.initial_state(torch.randn(2, SOURCE, 8))
+    with torch.set_grad_enabled(gradients), pytest.raises(ValueError, match=r"key has shape \(2, 1, 5, 8\); expected"):
+        layer.step(torch.randn(2, 16), state)
 
 
 def test_a_cache_holds_lengths_of_its_own():

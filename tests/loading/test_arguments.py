@@ -38,6 +38,17 @@ def test_what_is_no_text_is_refused(run_dir, kind, call, message):
         call(load(run_dir(kind)))
 
 
+def test_words_and_texts_of_any_kind_are_taken(run_dir):
+    """Of iterators, whose check must not use them up, of tuples and of arrays."""
+    run, words = load(run_dir("sentences")), ["a", "a"]
+    prompts = {"n": 20, "max_length": 8}
+    for kind in (iter, tuple, np.array):
+        assert np.array_equal(run.embed(kind(words)), run.embed(words))
+        assert len(run.explain(kind(words))) == 2
+        assert run.generate(["a"], stop=kind(["a"]), **prompts) == run.generate(["a"], stop=["a"], **prompts)
+    assert run.generate(["a"], stop=["a"], **prompts) != run.generate(["a"], **prompts)
+
+
 @pytest.mark.parametrize("value", [0, -1, 1.5, 2.0, True, "8", None, float("nan")])
 def test_numbers_that_are_not_whole_and_positive_are_refused(run_dir, value):
     translation, sentences, transduction = (load(run_dir(kind)) for kind in ("translation", "sentences", "masked"))

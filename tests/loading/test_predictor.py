@@ -137,6 +137,10 @@ def test_translation_takes_evaluation_settings_and_refuses_others(run_dir):
     assert [each[0].text for each in found] == [each[0].text for each in expected]
     with pytest.raises(UsageError, match="beams: no such field"):
         run.translate(LINES, beams=3)
+    with pytest.raises(UsageError, match="checkpoint, dropout: not a setting of translation; expected search"):
+        run.translate(LINES, checkpoint="last-3", dropout=True)
+    with pytest.raises(UsageError, match="beam_size: not a setting of sampling; expected max_length_ratio"):
+        run.translate(LINES, beam_size=3, top_k=2)
     with pytest.raises(UsageError, match="n is 4; expected 1 to 3, the size of the beam"):
         run.translate(LINES, n=4, beam_size=3)
     with pytest.raises(UsageError, match="a model of kind 'transformer' and task 'language_modeling' cannot translate"):

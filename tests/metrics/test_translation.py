@@ -36,6 +36,9 @@ def test_samples_without_a_common_word_do_not_end_the_bootstrap():
         (lambda: corpus_scores(["a"], []), "1 translations for 0 references; expected equally many"),
         (lambda: compare_systems(["a"], [], ["a"]), "0 translations for 1 references; expected equally many"),
         (lambda: corpus_scores(["a"], ["a"], samples=1), "samples is 1; expected at least 2"),
+        (lambda: compare_systems(["a"], ["a"], ["a"], samples=0), "samples is 0; expected at least 2"),
+        (lambda: corpus_scores(["a"], ["a"], tokenizer="foo"), "tokenizer is 'foo'; expected one of sacrebleu"),
+        (lambda: corpus_scores("abc", "abd"), "are one string; expected a list"),
     ],
 )
 def test_what_cannot_be_scored_is_refused(call, message):

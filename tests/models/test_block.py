@@ -6,9 +6,14 @@ import pytest
 import torch
 
 from structattn.attention import CrossSoftmaxAttention, GaussianAttention, SoftmaxAttention, SuperpositionStackAttention
-from structattn.models import Block, Embedding, FeedForward, Layers, SpelledEmbedding
+from structattn.models import Block, Embedding, FeedForward, Layers, Residual, SpelledEmbedding
 
 WIDTH = 6
+
+
+def test_an_unknown_place_of_the_norm_is_refused():
+    with pytest.raises(ValueError, match="norm_placement='prenorm'; expected 'pre' or 'post'"):
+        Residual(torch.nn.Identity(), torch.nn.LayerNorm(WIDTH), "prenorm")
 
 
 def block(norm="pre", dropout=0.0, **absent):

@@ -5,8 +5,9 @@ import math
 import pytest
 import torch
 
+from structattn.attention import SoftmaxAttention
 from structattn.loading.description import describe_model
-from structattn.models import LanguageModel, LoopedLayers
+from structattn.models import Block, FeedForward, LanguageModel, Layers, LoopedLayers
 from structattn.models.builders.models import build_model
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import SettingsError
@@ -97,6 +98,29 @@ def test_weights_of_positions_that_keep_their_state_are_zero():
     torch.testing.assert_close(sums, expected)
     for record, other in zip(records, weights, strict=True):
         torch.testing.assert_close(record.weights, other)
+
+
+@torch.no_grad()
+def test_writing_to_the_output_of_a_step_leaves_its_state():
+    loop = LoopedLayers(
+        Layers([]), Layers([Block(8, SoftmaxAttention(8, 2), norm="post")]), Layers([]), "log", injected=False
+    )
+    y, state = loop.step(torch.rand(2, 8), loop.initial_state(2))
+    x = torch.rand(2, 8)
+    expected, _ = loop.step(x, state)
+    y.zero_()
+    assert torch.equal(loop.step(x, state)[0], expected)
+
+
+@pytest.mark.parametrize("count", [2, "log"])
+def test_lengths_and_counts_out_of_range_are_refused(count):
+    loop = LoopedLayers(Layers([]), Layers([Block(4, feedforward=FeedForward(4, 4))]), Layers([]), count)
+    for length in (-1, 3):
+        with pytest.raises(ValueError, match="lengths"):
+            loop(torch.rand(1, 2, 4), torch.tensor([length]))
+    for name in ("count", "factor", "maximum"):
+        with pytest.raises(ValueError, match=f"{name}=-1; expected at least 0"):
+            LoopedLayers(Layers([]), Layers([]), Layers([]), **{"count": "log", name: -1})
 
 
 def test_loops_have_no_parameters_and_are_described():

@@ -11,6 +11,7 @@ from torch import nn
 
 from structattn.models import BidirectionalComposition, ForwardComposition, SpellingDecoder
 from structattn.models.lstm import apply_lstm, autocast_lacks_lstm
+from structattn.models.recurrent.deep import DeepRecurrence
 from structattn.models.recurrent.recurrence import Recurrence
 from structattn.support.devices import fast_autocast_dtypes, processor_flags
 
@@ -26,6 +27,16 @@ CASES = {
 }
 LIMITS = {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}
 ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("cell", ["lstm", "tanh", "relu"])
+@pytest.mark.parametrize("width", [1, SIZE - 1, SIZE + 1, 1000])
+def test_inputs_of_another_width_are_refused(cell, width):
+    for network in (Recurrence(SIZE, HIDDEN, cell=cell), DeepRecurrence(SIZE, HIDDEN, 2, cell)):
+        with pytest.raises(ValueError, match=rf"\(2, 3, {width}\); expected \(B, T, {SIZE}\)"):
+            network(torch.randn(2, 3, width))
+    with pytest.raises(ValueError, match="num_layers=0; expected at least 1"):
+        DeepRecurrence(SIZE, HIDDEN, 0, cell)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bfloat16", "float16"])

@@ -204,6 +204,12 @@ def test_a_single_number_has_no_interval():
         critical_value(1)
 
 
+@pytest.mark.parametrize("probability", [95, 1, 0, -1, math.nan])
+def test_a_confidence_level_is_between_0_and_1(probability):
+    with pytest.raises(ValueError, match="expected more than 0 and less than 1"):
+        critical_value(10, probability)
+
+
 def test_the_printed_table_has_the_main_score_of_each_split_and_analysis(
     sweep, tmp_path, write_log, capsys, monkeypatch
 ):

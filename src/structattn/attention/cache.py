@@ -278,8 +278,10 @@ def cached_softmax_attention(
         positions: acts on the scores; the query then has the position of the last key.
     """
     keys, values = cache.rows[:2]
-    if positions is None and dropout == 0 and can_index_rows(query, keys, values):
-        scale = 1 / math.sqrt(max(query.shape[3], 1))
+    heads, size = query.shape[1], query.shape[3]
+    of_this_size = keys.shape[1:] == (heads, size) and values.shape[1] == heads  # others are refused below
+    if positions is None and dropout == 0 and of_this_size and can_index_rows(query, keys, values):
+        scale = 1 / math.sqrt(max(size, 1))
         return softmax_attention_indexed(query, keys, values, cache.row_indices, cache.lengths, scale)
     keys, values = cache.tensors[:2]
     query, keys, bias = apply_positions(positions, query, keys, keys.shape[2] - 1)

@@ -124,7 +124,9 @@ def translate(
 
 
 def _require_no_search(changes: Mapping[str, Any]) -> None:
-    given = [f"evaluation.{name}" for name in ("search", "beam_size", "length_penalty") if name in changes]
+    from structattn.tasks.translation.translators import SETTINGS_OF_SEARCH
+
+    given = [f"evaluation.{name}" for name in SETTINGS_OF_SEARCH if name in changes]
     if given:
         raise UsageError(
             f"{' and '.join(given)} replaced, for beam search; --temperature, --top-k and --top-p are for sampling; "

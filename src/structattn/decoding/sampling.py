@@ -27,7 +27,8 @@ class Sampling:
             (nucleus sampling, Holtzman et al. 2020, section 3.1); None keeps all.
 
     Raises:
-        ValueError: ``temperature`` is negative or not finite, ``top_k`` less than 1, or ``top_p`` outside (0, 1].
+        ValueError: ``temperature`` is negative or not finite, ``top_k`` less than 1 or not whole, or ``top_p`` outside
+            (0, 1].
     """
 
     temperature: float = 1.0
@@ -37,8 +38,8 @@ class Sampling:
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < math.inf:
             raise ValueError(f"temperature={self.temperature}; expected at least 0, and finite")
-        if self.top_k is not None and self.top_k < 1:
-            raise ValueError(f"top_k={self.top_k}; expected at least 1")
+        if self.top_k is not None and not (self.top_k >= 1 and self.top_k % 1 == 0):
+            raise ValueError(f"top_k={self.top_k}; expected a whole number of at least 1")
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise ValueError(f"top_p={self.top_p}; expected more than 0 and at most 1")
 

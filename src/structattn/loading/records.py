@@ -182,9 +182,11 @@ def records_of(
 
 def explain_texts(run: LoadedRun, texts: Sequence[str], targets: Sequence[str] | None = None) -> list[list[Record]]:
     """Return the records of all layers and heads for each text, one text at a time; see ``TrainedRun.explain``."""
-    for what, given in (("texts", texts), ("targets", targets)):
+    for given in (texts, targets):
         require_no_string(given)
-        require_texts(given or (), what)
+    texts, targets = list(texts), None if targets is None else list(targets)
+    require_texts(texts, "texts")
+    require_texts(targets or (), "targets")
     explainer = kind_of(run).explainer(run)
     answers = targets_of(explainer, run, texts, targets)
     batches = (explainer.text(*pair, number) for number, pair in enumerate(zip(texts, answers, strict=True), start=1))

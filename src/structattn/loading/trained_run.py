@@ -165,8 +165,9 @@ class TrainedRun:
             UsageError: the run is of another kind, or an argument is out of its range.
         """
         require_no_string(stop)
+        stop = tuple(stop)
         require_texts(stop, "stop")
-        how = (temperature, top_k, top_p, beam, seed, tuple(stop), max_length, batch_size, lines)
+        how = (temperature, top_k, top_p, beam, seed, stop, max_length, batch_size, lines)
         generator = kind_of(self).generator(self, _generation_settings(n, *how))
         return self._answers([""] if prompts is None else prompts, _of_texts(generator))
 
@@ -235,11 +236,13 @@ class TrainedRun:
             precision: of products, "float32" or "bf16"; None: as the run was loaded with, see ``load``.
             alignments: whether to return the word alignment of each translation, by cross-attention.
             **evaluation: evaluation settings other than those of the run: ``search``, ``beam_size``,
-                ``length_penalty``, ``max_length_ratio``, ``max_length_offset``, ``max_length``, ``unknown_words``.
+                ``length_penalty``, ``max_length_ratio``, ``max_length_offset``, ``max_length``, ``unknown_words``; for
+                samples, the last four.
 
         Raises:
             DataError: a line cannot be encoded, or is too long for the model.
-            UsageError: the run is of another kind, an argument is out of its range, or a setting unknown or invalid.
+            UsageError: the run is of another kind, an argument is out of its range, or a setting invalid or of other
+                answers.
         """
         require_counts(batch_size=batch_size)
         sampling = seeded_sampling(temperature, top_k, top_p, seed)
@@ -283,6 +286,7 @@ class TrainedRun:
             UsageError: a word is not one token; the model has no embeddings, or not this side or stream.
         """
         require_no_string(words)
+        words = list(words)
         require_texts(words, "words")
         return embed_words(self, words, side, stream)
 

@@ -35,11 +35,13 @@ def critical_value(count: int, probability: float = 0.95) -> float:
 
     Args:
         count: the number of values, at least 2; the degrees of freedom are one less.
-        probability: the confidence level, below 1.
+        probability: the confidence level, between 0 and 1.
 
     Raises:
-        ValueError: ``count`` is below 2.
+        ValueError: ``count`` is below 2, or ``probability`` not between 0 and 1.
     """
+    if not 0 < probability < 1:
+        raise ValueError(f"probability is {probability}; expected more than 0 and less than 1")
     if count < 2:
         raise ValueError(f"count is {count}; a confidence interval needs at least 2 values")
     low, high = 0.0, 1.0
@@ -132,11 +134,14 @@ def lower_bound(
         num_lengths: L; 1 if the length is given.
 
     Raises:
-        ValueError: there are no strings, the shapes differ, a probability is above 1 or NaN, or L is below 1.
+        ValueError: there are no strings, the shapes differ, a probability is above 1 or NaN, a length is
+            negative, or L is below 1.
     """
     conditionals, sizes = np.asarray(log_conditionals, dtype=np.float64), np.asarray(lengths)
     if conditionals.shape != sizes.shape or conditionals.ndim != 1 or not conditionals.size:
         raise ValueError(f"{conditionals.shape} log-probabilities, {sizes.shape} lengths; expected equal (N,), N >= 1")
+    if (sizes < 0).any():
+        raise ValueError(f"length {int(np.flatnonzero(sizes < 0)[0])} is {sizes.min()}; expected at least 0")
     if num_lengths < 1:
         raise ValueError(f"num_lengths is {num_lengths}; expected at least 1")
     if not (conditionals <= 1e-9).all():  # rounding may lift the only string of a length above probability 1

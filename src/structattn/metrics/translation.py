@@ -106,12 +106,14 @@ def bleu_metric(tokenizer: str, **options: Any) -> Any:
     """Create sacrebleu's BLEU metric.
 
     Raises:
-        UsageError: sacrebleu is not installed, or the tokenizer needs a library that is not.
+        UsageError: sacrebleu is not installed, there is no such tokenizer, or it needs a library that is not.
     """
     try:
         return import_sacrebleu("sacrebleu.metrics").BLEU(tokenize=tokenizer, **options)
     except (ImportError, RuntimeError) as error:
         raise UsageError(f"evaluation.bleu_tokenizer: {tokenizer!r} is not available: {error}") from None
+    except KeyError:
+        raise UsageError(f"tokenizer is {tokenizer!r}; expected one of sacrebleu, such as '13a'") from None
 
 
 def _metrics(tokenizer: str) -> dict[str, Any]:
@@ -148,8 +150,7 @@ def corpus_scores(
         UsageError: sacrebleu is not installed, there is no translation or fewer than two samples, or the numbers of
             translations and references differ.
     """
-    if samples < 2:
-        raise UsageError(f"samples is {samples}; expected at least 2")
+    _require_samples(samples)
     _check_numbers(hypotheses, references)
     scores = {}
     for name, metric in _metrics(tokenizer).items():
@@ -172,12 +173,14 @@ def compare_systems(
         first: the translations of the first system.
         second: the translations of the second system.
         references: one for each line.
-        samples: the number of bootstrap samples; sacrebleu draws them with a fixed seed.
+        samples: the number of bootstrap samples, at least 2; sacrebleu draws them with a fixed seed.
         tokenizer: sacrebleu's name of the tokenizer of BLEU.
 
     Raises:
-        UsageError: sacrebleu is not installed, there is no line, or the numbers of lines differ.
+        UsageError: sacrebleu is not installed, there is no line or fewer than two samples, or the numbers of lines
+            differ.
     """
+    _require_samples(samples)
     for hypotheses in (first, second):
         _check_numbers(hypotheses, references)
     test = import_sacrebleu("sacrebleu.significance").PairedTest(
@@ -202,7 +205,14 @@ def compare_systems(
     return differences
 
 
+def _require_samples(samples: int) -> None:
+    if samples < 2:
+        raise UsageError(f"samples is {samples}; expected at least 2")
+
+
 def _check_numbers(hypotheses: Sequence[str], references: Sequence[str]) -> None:
+    if isinstance(hypotheses, str) or isinstance(references, str):
+        raise UsageError("translations or references are one string; expected a list of strings")
     if not hypotheses and not references:
         raise UsageError("there are no translations; expected at least one")
     if len(hypotheses) != len(references):

@@ -60,6 +60,8 @@ class Residual(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
+        if norm_placement not in ("pre", "post"):
+            raise ValueError(f"norm_placement={norm_placement!r}; expected 'pre' or 'post'")
         self.norm_placement, self.dropout = norm_placement, checked_rate(dropout)
         self.norm = norm
         self.layer = layer

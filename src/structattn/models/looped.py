@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from structattn.attention import Explanation
 from structattn.models.layers import Layers, LayersState
+from structattn.operators.common.checks import checked_lengths
 from structattn.operators.common.states import Selectable
 from structattn.support.shapes import Float, Int, Lengths
 
@@ -59,6 +60,9 @@ class LoopedLayers(nn.Module):
         maximum: the largest R of "log"; None: no limit.
         injected: whether E is added before each repetition; without, deep loops forget their input.
         causal: whether the layers are.
+
+    Raises:
+        ValueError: R, the factor or the maximum is below zero.
     """
 
     prelude: Any  # Layers, whose hidden states are of one stream here
@@ -77,6 +81,9 @@ class LoopedLayers(nn.Module):
         causal: bool = True,
     ) -> None:
         super().__init__()
+        for name, value in (("count", count), ("factor", factor), ("maximum", maximum)):
+            if value is not None and value != "log" and value < 0:
+                raise ValueError(f"{name}={value}; expected at least 0")
         self.prelude, self.looped, self.coda = prelude, looped, coda
         self.count, self.factor, self.maximum = count, factor, maximum
         self.injected, self.causal = injected, causal
@@ -170,7 +177,7 @@ class LoopedLayers(nn.Module):
             x, loops[k] = self.looped.step(self._with_input(x, x_t), loops[k])
         if self.count == "log":
             new = self._with_input(x, x_t)[:, None]
-            inputs = torch.cat([inputs, new], 1) if state.position else new
+            inputs = torch.cat([inputs, new], 1) if state.position else new.clone()  # not a view of the output
         y, coda = self.coda.step(x, state.coda)
         return y, LoopedState(prelude, tuple(loops), coda, inputs)
 
@@ -182,6 +189,8 @@ class LoopedLayers(nn.Module):
         return state
 
     def _run(self, x: Tensor, lengths: Tensor | None, apply: Apply, counted: Tensor | None = None) -> Tensor:
+        if lengths is not None:
+            lengths = checked_lengths(lengths, x.shape[0], x.shape[1], x.device)
         embedded, x = x, apply(self.prelude, x, None)
         for active in self._active(x, lengths, counted):
             y = apply(self.looped, self._with_input(x, embedded), active)

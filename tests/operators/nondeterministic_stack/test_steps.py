@@ -234,7 +234,7 @@ def test_definition_has_a_second_derivative_and_the_kernel_refuses_one(random_in
     assert torch.autograd.gradgradcheck(lambda *a: by_steps(type(inputs)(*a), implementation="reference"), leaves)
     readings = by_steps(inputs, implementation="cpu")
     slopes = torch.autograd.grad(readings.sum(), leaves, create_graph=True)
-    for slope in slopes[:4]:
+    for slope in slopes:
         with pytest.raises(NotImplementedError, match="double backward is not supported"):
             slope.sum().backward(retain_graph=True)
 

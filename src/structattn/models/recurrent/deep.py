@@ -65,6 +65,9 @@ class DeepRecurrence(StackController):
         learned_start: whether h_0 is learned.
         joined: whether the reading belongs to the output, (U + R) instead of U.
         dropout: rate of inputs, between layers and of outputs.
+
+    Raises:
+        ValueError: there is no layer.
     """
 
     inputs: Any  # ModuleLists of Linear; torch gives their items no type
@@ -83,6 +86,8 @@ class DeepRecurrence(StackController):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
+        if num_layers < 1:
+            raise ValueError(f"num_layers={num_layers}; expected at least 1")
         gates, reading = gate_factor(cell) * hidden_size, 0 if stack is None else stack.reading_size
         self.hidden_size, self.cell, self.dropout = hidden_size, cell, checked_rate(dropout)
         self.joined = joined and stack is not None

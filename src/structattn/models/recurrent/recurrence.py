@@ -137,7 +137,12 @@ def hidden_states(
         recurrent: from its last hidden state to the gates.
         start: h_0; c_0 = 0.
         x: its inputs, (B, T, I).
+
+    Raises:
+        ValueError: the inputs have another width.
     """
+    if x.shape[2] != inputs.in_features:  # the kernels of torch would read beyond the weights
+        raise ValueError(f"the input has shape {tuple(x.shape)}; expected (B, T, {inputs.in_features})")
     if x.shape[0] == 0 or x.shape[1] == 0:
         return F.linear(x, inputs.weight[: start.shape[1]])
     if cell == "lstm" and autocast_lacks_lstm(x.device):

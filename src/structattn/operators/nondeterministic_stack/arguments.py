@@ -65,10 +65,10 @@ def checked_window(window: int | None) -> int | None:
     """Return the window.
 
     Raises:
-        ValueError: it is less than 1.
+        ValueError: it is less than 1, or not whole.
     """
-    if window is not None and window < 1:
-        raise ValueError(f"window={window}; expected at least 1, or None for no limit")
+    if window is not None and (window < 1 or window != int(window)):
+        raise ValueError(f"window={window}; expected a whole number of at least 1, or None for no limit")
     return window
 
 

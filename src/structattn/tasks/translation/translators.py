@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -161,6 +161,11 @@ def make_text_pair_scorer(
     return replace(make_pair_scorer([run]), per_token=per_token, batch_size=batch_size).score_texts
 
 
+SETTINGS_OF_SEARCH: Final = ("search", "beam_size", "length_penalty")
+SETTINGS_OF_LENGTHS: Final = ("max_length_ratio", "max_length_offset", "max_length", "unknown_words")
+"""What samples depend on, too."""
+
+
 def make_line_translator(
     run: LoadedRun,
     n: int,
@@ -176,11 +181,16 @@ def make_line_translator(
     The arguments are those of ``TrainedRun.translate``.
 
     Raises:
-        UsageError: the run is of another kind, an argument is out of its range, or a setting unknown or invalid.
+        UsageError: the run is of another kind, an argument is out of its range, or a setting invalid or of other
+            answers.
     """
     require_counts(n=n)
     own = run.settings.evaluation
     search = own.changed({"beam_size": max(n, own.beam_size) if sampling is None else own.beam_size, **evaluation})
+    allowed = SETTINGS_OF_LENGTHS if sampling is not None else (*SETTINGS_OF_SEARCH, *SETTINGS_OF_LENGTHS)
+    if others := [name for name in evaluation if name not in allowed]:
+        how = "translation" if sampling is None else "sampling"
+        raise UsageError(f"{', '.join(others)}: not a setting of {how}; expected {', '.join(allowed)}")
     if sampling is None and n > search.beam_size:
         raise UsageError(f"n is {n}; expected 1 to {search.beam_size}, the size of the beam")
     translator = make_translator([run], search, precision)

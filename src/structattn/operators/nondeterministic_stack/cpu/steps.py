@@ -10,7 +10,7 @@ autograd sums the adjoints of several successors and keeps none of them.
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -91,11 +91,10 @@ class _Start(torch.autograd.Function):
         return records.placeholder()
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, adjoint: Tensor) -> tuple[Tensor, None]:
         bottom_ = adjoint.new_empty(ctx.records.shape[4], dtype=ctx.dtype)
         _kernel("bottom_backward", ctx.dtype)(adjoint.data_ptr(), bottom_.data_ptr(), *ctx.records.shape)
-        return bottom_, None
+        return _derived_once([bottom_], adjoint)[0], None
 
 
 class _Copy(torch.autograd.Function):
@@ -107,13 +106,12 @@ class _Copy(torch.autograd.Function):
         return copy.placeholder()
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, adjoint: Tensor) -> tuple[Tensor | None, ...]:
         records, copy = ctx.records, ctx.copy
         result = records.empty_adjoint()
         addresses = copy.numbers.data_ptr(), adjoint.data_ptr(), copy.shape[1], result.data_ptr(), records.shape[1]
         _kernel("copy_backward")(*addresses, ctx.chosen.data_ptr(), ctx.steps, copy.shape[0], *copy.shape[2:])
-        return result, None, None, None, None
+        return _derived_once([result], adjoint)[0], None, None, None, None
 
 
 def _addresses_and_strides(push: Tensor, replace: Tensor, pop: Tensor) -> tuple[int, ...]:
@@ -156,10 +154,15 @@ class _Step(torch.autograd.Function):
             *(0 if reading_ is None else reading_.data_ptr(), *_addresses_and_strides(*logits_), value_.data_ptr()),
             *(ctx.step, *records.shape, torch.get_num_threads()),
         )
-        gradients = adjoint, value_, *logits_
-        if torch.is_grad_enabled():
-            gradients = _Once.apply(len(gradients), *gradients, *ctx.saved_tensors)  # type: ignore[no-untyped-call]
-        return (None, None, *gradients)
+        return (None, None, *_derived_once([adjoint, value_, *logits_], *ctx.saved_tensors))
+
+
+def _derived_once(gradients: Sequence[Tensor], *inputs: Tensor) -> Sequence[Tensor]:
+    """Return gradients that refuse double backward; ``inputs``: what they were computed from."""
+    if not torch.is_grad_enabled():
+        return gradients
+    once: tuple[Tensor, ...] = _Once.apply(len(gradients), *gradients, *inputs)  # type: ignore[no-untyped-call]
+    return once
 
 
 class _Once(torch.autograd.Function):
