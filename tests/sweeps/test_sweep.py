@@ -29,6 +29,7 @@ from structattn.sweeps import sweep as sweeps
 from structattn.sweeps import worker
 from structattn.sweeps.engines import ProcessPoolEngine
 from structattn.sweeps.outcome import outcome_of_run
+from structattn.sweeps.report import write_sweep_page
 from structattn.sweeps.results import read_sweep_results
 from structattn.sweeps.sweep import run_sweep
 from structattn.sweeps.trials import make_trials
@@ -342,7 +343,24 @@ def test_a_failing_trial_is_reported_and_the_others_complete(tree, run_undisturb
     tree["restarts"] = 1
     with pytest.raises(StructattnError, match=r"2 of 6 trials failed:\n.*none Tf #0 .*has no strings of the lengths"):
         run_undisturbed(tree, tmp_path / "sweep")
-    assert len(json.loads((tmp_path / "sweep" / "table.json").read_text())) == 4
+    table = json.loads((tmp_path / "sweep" / "table.json").read_text())
+    assert len(table) == 4
+    file, output = tmp_path / "sweep.yaml", tmp_path / "sweep"
+    claim = {
+        "description": "it fails",
+        "cell": {"language": "none"},
+        "score": "validation",
+        "statistic": "mean",
+    }
+    file.write_text(json.dumps(tree | {"claims": [claim | {"above": {"language": "Dyck"}}]}))
+    again = CliRunner().invoke(app, ["sweep", str(file), "-o", str(output), "--workers", "1", "--json"])
+    assert again.exit_code == 1
+    assert json.loads(again.stdout) == table
+    assert "2 of 6 trials failed" in again.stderr
+    page = write_sweep_page(output, tmp_path / "page").read_text()
+    assert "4 of 6 trials have ended, 2 failed" in page
+    assert page.count("0 of 1") == 2
+    assert "no trial of none, Tf has the score" in page
 
 
 def children(pid):

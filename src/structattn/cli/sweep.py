@@ -70,7 +70,7 @@ def sweep(
     from structattn.sweeps.data_preparation import require_names
     from structattn.sweeps.engines import ProcessPoolEngine, RayEngine, SlurmEngine
     from structattn.sweeps.scheduler import Engine
-    from structattn.sweeps.sweep import run_sweep
+    from structattn.sweeps.sweep import FailedTrialsError, run_sweep
     from structattn.sweeps.trials import make_trials, require_published
 
     sweep_settings = load_sweep(settings)
@@ -108,13 +108,19 @@ def sweep(
             return SlurmEngine(workers or 100, output / "slurm", **parameters)
         return ProcessPoolEngine(workers or available_cores())
 
+    failure: FailedTrialsError | None = None
     with live_view() as show:
-        rows = run_sweep(sweep_settings, output, open_engine, show, trial_results)
+        try:
+            rows = run_sweep(sweep_settings, output, open_engine, show, trial_results)
+        except FailedTrialsError as error:
+            rows, failure = list(error.rows), error
     if json:
         print_json(rows)
-        return
-    print_rows(rows)
-    print_line(f"{output / 'table.json'}")
+    elif rows:
+        print_rows(rows)
+        print_line(f"{output / 'table.json'}")
+    if failure is not None:
+        raise failure
 
 
 def _parameter(assignment: str) -> tuple[str, bool | float | str]:

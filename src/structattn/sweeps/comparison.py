@@ -56,6 +56,7 @@ class ClaimResult:
         ours: the number of the cell; None if missing.
         bound: the number that it is compared with, a constant or that of another cell; None if missing.
         judgement: whether the claim holds over seeds; None if one of the two numbers is missing.
+        missing: the cells without the score.
     """
 
     description: str
@@ -63,11 +64,13 @@ class ClaimResult:
     ours: float | None
     bound: float | None
     judgement: Judgement | None
+    missing: tuple[Cell, ...] = ()
 
     @property
     def texts(self) -> tuple[str, str, str, str]:
         """Our number, the one that it is compared with, their difference and the verdict, for tables."""
-        judged = (MISSING, MISSING) if self.judgement is None else self.judgement.texts
+        without = " and ".join(", ".join(cell.values()) for cell in self.missing)
+        judged = (MISSING, f"no trial of {without} has the score") if self.judgement is None else self.judgement.texts
         return short(self.ours), short(self.bound), *judged
 
 
@@ -123,7 +126,9 @@ def check_claim(claim: Claim, cell: Cell, rows: Sequence[TableRow]) -> ClaimResu
         judgement = Judgement("undecided", Difference(ours - bound, None), "one number")
     else:
         judgement = _judge_rows(claim, row, bound if compared is None else compared)
-    return ClaimResult(claim.description, cell, ours, bound, judgement)
+    of_cells = [(cell, ours)] if versus is None else [(cell, ours), ({**cell, **versus}, bound)]
+    missing = tuple(each for each, found in of_cells if found is None)
+    return ClaimResult(claim.description, cell, ours, bound, judgement, missing)
 
 
 def _judge_rows(claim: Claim, row: TableRow, other: TableRow | float) -> Judgement:

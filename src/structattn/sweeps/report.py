@@ -49,7 +49,7 @@ def write_sweep_results(path: Path, command: str, sweep: SweepSettings, results:
         "rows": [asdict(row) for row in results.rows],
         "signatures": list(results.signatures),
         "comparisons": [asdict(comparison) for comparison in results.comparisons],
-        "claims": [asdict(claim) for claim in results.claims],
+        "claims": [_without_reason(claim) for claim in results.claims],
         "figures": [{"name": figure.name, "caption": figure.caption} for figure in figures],
         "runs": [
             {
@@ -66,6 +66,11 @@ def write_sweep_results(path: Path, command: str, sweep: SweepSettings, results:
         "settings": sweep.model_dump(mode="json", exclude_defaults=True, exclude={"published", "claims", "figures"}),
     }
     write_atomically(path, json_by_elements(content))
+
+
+def _without_reason(claim: ClaimResult) -> dict[str, Any]:
+    """Return a claim as JSON has it: what is missing is null there."""
+    return {name: value for name, value in asdict(claim).items() if name != "missing"}
 
 
 def json_by_elements(content: Mapping[str, Any]) -> str:
@@ -141,6 +146,9 @@ def _results(results: SweepResults) -> Markup:
         statistics = () if halved else (spread.mean, spread.deviation, spread.interval)
         texts = [row.ended, *map(short, (row.best, *statistics)), *[scores.get(path, MISSING) for path in paths]]
         written.append([_cell(row.cell), *map(number_cell, texts)])
+    for cell, count in results.without_scores:
+        missing = [MISSING] * (len(headings) + len(paths) - 2)
+        written.append([_cell(cell), *map(number_cell, (f"0 of {count}", *missing))])
     return stacked_table([*headings, *paths], written)
 
 

@@ -10,9 +10,9 @@ from structattn.sweeps.added import AddedRun, read_added
 from structattn.sweeps.comparison import ClaimResult, PublishedComparison, check_claims, compare_with_published
 from structattn.sweeps.outcome import TrialResult
 from structattn.sweeps.plan import Plan
-from structattn.sweeps.sweep import pending_trials, read_results
+from structattn.sweeps.sweep import failed_trials, pending_trials, read_results
 from structattn.sweeps.table import TableRow, sacrebleu_signatures, table_rows
-from structattn.sweeps.trials import make_trials
+from structattn.sweeps.trials import Cell, make_trials
 from structattn.sweeps.worker import SweepFolder
 
 
@@ -23,6 +23,8 @@ class SweepResults:
     Args:
         rows: one for each cell with a trial that has ended.
         signatures: the sacrebleu signatures of translation scores.
+        failed: the number of trials that failed when the sweep ended last.
+        without_scores: the other cells, with the number of their trials.
     """
 
     ended: Sequence[TrialResult]
@@ -33,12 +35,15 @@ class SweepResults:
     claims: Sequence[ClaimResult]
     runs: Path
     added: Sequence[AddedRun] = ()
+    failed: int = 0
+    without_scores: Sequence[tuple[Cell, int]] = ()
 
     @property
     def counts(self) -> str:
-        """How many trials have ended, and how many were stopped at a rung."""
+        """How many trials have ended, how many failed, and how many were stopped at a rung."""
         stopped = sum(trial.stopped for row in self.rows if row.savings for trial in row.savings.trials)
         ended = f"{len(self.ended)} of {self.trials} trials have ended"
+        ended += f", {self.failed} failed" if self.failed else ""
         return ended + (f", {stopped} were stopped by successive halving" if stopped else "")
 
 
@@ -60,9 +65,14 @@ def read_sweep_results(sweep: SweepSettings, path: Path, trial_results: Path | N
     rows = table_rows(results, brackets, sweep.splits_of_selected, pending)
     comparisons = compare_with_published(sweep, rows)
     signatures = sacrebleu_signatures(results)
-    claims = check_claims(sweep.claims, [bracket.trials[0].cell for bracket in brackets if bracket.trials], rows)
-    added = read_added(folder.path)
-    return SweepResults(results, len(trials), rows, signatures, comparisons, claims, folder.runs, added)
+    cells = [(bracket.trials[0].cell, len(bracket.trials)) for bracket in brackets if bracket.trials]
+    claims = check_claims(sweep.claims, [cell for cell, _ in cells], rows)
+    without_scores = [(cell, count) for cell, count in cells if all(row.cell != cell for row in rows)]
+    return SweepResults(
+        *(results, len(trials), rows, signatures, comparisons, claims, folder.runs, read_added(folder.path)),
+        failed=len(failed_trials(folder) & {trial.name for trial in trials}),
+        without_scores=without_scores,
+    )
 
 
 def is_sweep(folder: Path) -> bool:

@@ -56,8 +56,8 @@ def run_sweep(
             transduction has its name; nothing was started.
         DataError: prepared data that the sweep does not prepare are missing; nothing was started.
         Interrupted: SIGTERM or SIGINT was received; the same call resumes the sweep.
-        StructattnError: another process runs this sweep, or trials failed after all others have ended; each has a
-            note in the error.
+        FailedTrialsError: trials failed, and all others have ended; each has a note in the error.
+        StructattnError: another process runs this sweep.
     """
     folder = SweepFolder(path.absolute(), trial_results)
     folder.require_sweep_or_nothing()
@@ -100,14 +100,22 @@ def run_sweep(
             if not failed:  # else the errors of the trials, say of the same full disk, say more
                 raise
     if failed:
-        raise _failure(path, failed, len(trials))
+        raise _failure(path, failed, len(trials), rows)
     return rows
 
 
-def _failure(path: Path, failed: Sequence[tuple[Job, str]], trials: int) -> StructattnError:
+class FailedTrialsError(StructattnError):
+    """Trials of a sweep failed, each of which has a note. ``rows``: the table of those that have ended."""
+
+    def __init__(self, message: str, rows: Sequence[TableRow] = ()) -> None:
+        super().__init__(message)
+        self.rows = rows
+
+
+def _failure(path: Path, failed: Sequence[tuple[Job, str]], trials: int, rows: Sequence[TableRow]) -> FailedTrialsError:
     """Return an error with a note for each failed trial, which may have failed twice: it is evaluated again."""
     messages = {job.run_dir: (job, message) for job, message in failed}
-    error = StructattnError(f"{path}: {len(messages)} of {trials} trials failed:")
+    error = FailedTrialsError(f"{path}: {len(messages)} of {trials} trials failed:", rows)
     for job, message in messages.values():
         error.add_note(f"{job.trial.title} ({job.run_dir}): {message}")
     return error
@@ -137,8 +145,16 @@ def pending_trials(
     """
     splits = {split for split, which in sweep.evaluate.items() if which == "all"}
     ended = {each.trial.name for each in results if splits <= each.outcome.scores.keys()}
-    failed = read_json(folder.failed, "failed")["trials"] if folder.failed.exists() else ()
-    return {trial.name for trial in going_on(brackets)} - ended - {*failed}
+    return {trial.name for trial in going_on(brackets)} - ended - failed_trials(folder)
+
+
+def failed_trials(folder: SweepFolder) -> set[str]:
+    """Return the names of the trials that failed when the sweep ended last.
+
+    Raises:
+        DataError: the list of them is damaged.
+    """
+    return {*read_json(folder.failed, "failed")["trials"]} if folder.failed.exists() else set()
 
 
 def _write_index(folder: SweepFolder, trials: list[Trial]) -> None:
