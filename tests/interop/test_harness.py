@@ -127,6 +127,9 @@ def test_other_texts_are_refused(harness, trained):
     model = harness.Model(str(trained()))
     with pytest.raises(DataError, match="has a line feed; expected one line"):
         model.loglikelihood(asked(("Bo\nsees", " a")))
+    for continuation in ("", " "):
+        with pytest.raises(DataError, match="requests:2: the continuation has no token of its own"):
+            model.loglikelihood(asked(("Bo", " sees"), ("Bo", continuation)))
     with pytest.raises(DataError, match=r"requests:2: .*'see' is not in the vocabulary"):
         model.loglikelihood_rolling(asked(("Bo",), ("Bo see",)))
 

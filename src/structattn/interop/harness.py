@@ -86,7 +86,8 @@ class HarnessModel(LM):
         Of the tokens of both together, as many as the context alone has count for the context.
 
         Raises:
-            DataError: a text cannot be encoded, or a continuation is too long for the model.
+            DataError: a text cannot be encoded, or a continuation is too long for the model, or leaves no token: it is
+                empty, or one with the last of the context.
         """
         wholes = self._encode([context + continuation for context, continuation in _arguments(requests)])
         contexts = self._encode([context for context, _ in _arguments(requests)], warns=False)
@@ -150,6 +151,8 @@ class HarnessModel(LM):
         if excess >= row.first:
             scored = len(row.ids) - row.first
             raise DataError(_REQUESTS, f"has {scored} tokens to score; the model has {self._positions}", number)
+        if row.first == len(row.ids):
+            raise DataError(_REQUESTS, "the continuation has no token of its own; expected one", number)
         return _Row(row.ids[excess:], row.first - excess)
 
     def _windows(self, ids: tuple[int, ...]) -> list[_Row]:

@@ -250,9 +250,18 @@ def test_the_card_names_licence_data_and_settings(trained, tmp_path):
 
 @pytest.mark.parametrize("name", ["my licence: see\nlanguage: de # below", "no", "---", "[mit"])
 def test_the_header_of_the_card_has_any_licence_as_it_was_given(trained, name):
-    _, header, _ = model_card(trained("sentences", TIED), name, "").split("---\n", 2)
+    _, header, _ = model_card(trained("sentences", TIED), name, "", "transformers").split("---\n", 2)
     expected = {"license": name, "library_name": "transformers", "tags": ["structattn", "language_modeling"]}
     assert yaml.safe_load(header) == expected
+
+
+def test_the_card_names_the_library_and_escapes_the_name(trained, tmp_path):
+    run = trained("sentences", TIED)
+    named = replace(run, run_dir=shutil.copytree(run.run_dir, tmp_path / "50% *<b>* [a_b] &amp;"))
+    card = model_card(named, "mit", "", "onnx")
+    assert "library_name: onnx\n" in card
+    assert "\n# 50% \\*\\<b\\>\\* \\[a\\_b\\] \\&amp;\n" in card
+    assert "library_name" not in model_card(run, "mit", "")
 
 
 def test_the_card_leaves_out_a_path_of_data_that_takes_several_lines(trained, tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -191,6 +192,9 @@ def test_a_folder_loads_without_an_import_of_the_package(exported, tmp_path, kin
     model = found.load()
     ours = "auto_map" in found.config()
     assert ours == (kind != "gpt2")
+    calls = re.findall(r"from_pretrained\((.*)\)", (found.folder / "README.md").read_text())
+    assert calls
+    assert all(("trust_remote_code=True" in call) == ours for call in calls)  # without, the library asks and waits
     again = tmp_path / "again"
     model.save_pretrained(again)
     found.tokenizer.save_pretrained(again)

@@ -1,6 +1,7 @@
 """The formats of export by name, the simplest of them, and the model card."""
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -29,15 +30,18 @@ from structattn.tasks.model import resolved_model_settings
 from structattn.text.folders.parallel import save_sides
 
 CARD_NAME: Final = "README.md"
+_LIBRARIES: Final = MappingProxyType({"huggingface": "transformers", "onnx": "onnx", "ctranslate2": "ctranslate2"})
+_MARKUP, _ESCAPED = re.compile(r"[\\`*_\[\]<>&]"), r"\\\g<0>"  # of Markdown
 
 
-def model_card(run: TrainedRun, license_name: str, usage: str) -> str:
+def model_card(run: TrainedRun, license_name: str, usage: str, library: str | None = None) -> str:
     """Return the text of the card: usage, model, data with their digests, scores and settings.
 
     Args:
         run: the run.
         license_name: the licence of the weights, as the Hugging Face hub names it; ``unknown``, if not given.
         usage: Markdown that says how to load the model.
+        library: the one that loads it, as the Hugging Face hub names it; None: none that the hub knows.
 
     Raises:
         DataError, CheckpointError: a file of the run folder is damaged.
@@ -45,13 +49,14 @@ def model_card(run: TrainedRun, license_name: str, usage: str) -> str:
     files = read_run(run.run_dir)
     card, header = run.metadata, run.prepared.header
     sources = "".join(f"- {each.split}: SHA-256 `{each.sha256}`\n" for each in header.sources)
-    metadata = {"license": license_name, "library_name": "transformers", "tags": ["structattn", run.settings.task]}
+    named = {} if library is None else {"library_name": library}
+    metadata = {"license": license_name, **named, "tags": ["structattn", run.settings.task]}
     settings = {name: value for name, value in files.settings.items() if name != "data"}  # a path of this machine
     return f"""---
 {_yaml(metadata)}
 ---
 
-# {files.name}
+# {_MARKUP.sub(_ESCAPED, files.name)}
 
 {describe_model(run.settings.model)}; task {run.settings.task}, {card["parameters"]:,} parameters. Exported by
 structattn {__version__} from the checkpoint of update {run.update}.
@@ -160,4 +165,4 @@ def export_run(run: TrainedRun, form: str, folder: Path, license_name: str = "un
     create_folder(folder.absolute().parent)
     with write_folder_atomically(folder) as temporary:
         usage = FORMATS[form](run, temporary)
-        write_unflushed(temporary / CARD_NAME, model_card(run, license_name, usage))
+        write_unflushed(temporary / CARD_NAME, model_card(run, license_name, usage, _LIBRARIES.get(form)))

@@ -53,12 +53,14 @@ def _usage(run: TrainedRun, class_name: str) -> str:
     auto = {"translation": "AutoModelForSeq2SeqLM", "masked_language_modeling": "AutoModelForMaskedLM"}
     loader = auto.get(task, "AutoModelForMaskedLM" if "Masked" in class_name else "AutoModelForCausalLM")
     separate = prepared.parallel_sides is not None and not prepared.sides.joint
-    decoder = f'AutoTokenizer.from_pretrained(FOLDER, subfolder="{TARGET_TOKENIZER}")' if separate else "tokenizer"
     trust = ", trust_remote_code=True" if class_name.startswith(("Structattn", "Stack")) else ""
+    decoder = (
+        f'AutoTokenizer.from_pretrained(FOLDER, subfolder="{TARGET_TOKENIZER}"{trust})' if separate else "tokenizer"
+    )
     lines = [
         f"from transformers import {loader}, AutoTokenizer",
         "",
-        "tokenizer = AutoTokenizer.from_pretrained(FOLDER)",
+        f"tokenizer = AutoTokenizer.from_pretrained(FOLDER{trust})",
         f"model = {loader}.from_pretrained(FOLDER{trust})",
         'inputs = tokenizer([TEXT], return_tensors="pt")',
         *(["outputs = model(**inputs).logits"] if "Masked" in loader else []),
