@@ -1,7 +1,7 @@
 // A tree from left to right, laid out by d3-hierarchy. Nodes take the focus in turn: up and down to the neighbours in the
 // order of the tree, left to the parent, right to the first child.
 import { hierarchy, tree as tidyTree } from "d3-hierarchy";
-import { useMemo, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 
 const LINE = 24;
 const FONT = "12px system-ui, -apple-system, 'Segoe UI', 'Helvetica Neue', Arial, sans-serif";
@@ -39,6 +39,10 @@ export function Tree({ root, name, label, note, description, emphasis, columnWid
     return { nodes: found, links: layout.links(), width: (layout.height + 1) * columnWidth + 20, height: high - low + LINE + 8, top: low - LINE / 2 - 4 };
   }, [root, columnWidth]);
   const focused = nodes.includes(current) ? current : nodes[0];
+  useLayoutEffect(() => { // the root is in the middle of a tree that may be higher than its box
+    const { clientHeight } = element.current;
+    element.current.scrollTo(0, nodes[0].x - top - clientHeight / 2);
+  }, [nodes]);
   const onKeyDown = (event) => {
     const next = neighbour(event.key, focused, nodes);
     if (!next) return;

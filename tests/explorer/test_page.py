@@ -2,6 +2,8 @@
 
 import json
 import re
+import shutil
+import zipfile
 
 import pytest
 from typer.testing import CliRunner
@@ -116,6 +118,26 @@ def test_options_that_would_do_nothing_are_refused(run_dir, recorded, tmp_path):
         in run(arrays, "-o", page).output
     )
     assert not page.exists()
+
+
+def test_two_runs_have_distinct_names_and_the_same_examples(run_dir, tmp_path):
+    one, page = run_dir("formal language"), tmp_path / "page.html"
+    copy = shutil.copytree(one, tmp_path / one.name)
+    found = run(one, copy, "--example", 0, "-o", page)
+    assert found.exit_code == 0, found.output
+    names = re.findall(rf'"name": ?"([^"]*{one.name})"', page.read_text())
+    assert len(names) == len({*names}) == 2
+    refused = run(one, run_dir("translation"), "--example", 0, "-o", page)
+    assert (refused.exit_code, "the runs have other texts in the split 'test'" in refused.stderr) == (2, True)
+
+
+def test_the_name_of_a_recording_is_not_written_into_it(run_dir, tmp_path):
+    options = run_dir("formal language"), "--example", 0, "--save"
+    saved = run(*options, "/dev/null")
+    assert (saved.stdout, saved.stderr.splitlines()[-1]) == ("", "/dev/null")
+    assert "- is not taken for standard output" in run(*options, "-").stderr
+    assert run(*options, tmp_path / "a.NPZ").exit_code == 0
+    assert zipfile.is_zipfile(tmp_path / "a.NPZ")
 
 
 def test_of_two_runs_the_one_that_refuses_a_text_is_named(run_dir, tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -113,7 +114,7 @@ def explore(
     overrides_of(sources)  # refused before anything is opened
     from structattn.explorer.page import require_page, write_explorer
 
-    written = save or output or Path("explorer.html")
+    written = _file(save or output or Path("explorer.html"))
     if save is None:
         require_page(written)
     else:
@@ -127,18 +128,31 @@ def explore(
     if depths is not None:
         how["depths"] = depths
     if opened:
-        how |= _chosen(opened[0], text, example, split)
-    recorded = {run.run_dir: _recorded(run, how, alone=len(opened) == 1) for run in opened}
+        how |= _chosen(opened, text, example, split)
+    recorded = _all_recorded(opened, how)
     create_folder(written.parent)
     if save is not None:
-        write = write_archive if save.suffix == ".npz" else write_recording
+        write = write_archive if save.suffix.lower() == ".npz" else write_recording
         write(save, recorded[paths[0]])
     else:
         recordings = [
             recording_to_json(recorded[path]) if path in runs else read_recording_json(path) for path in paths
         ]
         write_explorer(written, recordings)
-    print_line(str(written))
+    print_line(str(written), error=not written.is_file())  # after what was written to a device
+
+
+def _file(path: Path) -> Path:
+    if str(path) == "-":
+        raise UsageError("- is not taken for standard output; expected a file")
+    return path
+
+
+def _require_same_text(runs: "Sequence[TrainedRun]", split: str) -> None:
+    """Check that examples of a split have the same text for all runs, whatever their tokens."""
+    sources = [{each.sha256 for each in run.prepared.header.sources if each.split == split} for run in runs]
+    if len({run.prepared.digest for run in runs}) > 1 and not all(each and each == sources[0] for each in sources):
+        raise UsageError(f"the runs have other texts in the split {split!r}; expected --text")
 
 
 def _runs_among(paths: Sequence[Path]) -> list[Path]:
@@ -148,6 +162,15 @@ def _runs_among(paths: Sequence[Path]) -> list[Path]:
     if missing := [path for path in paths if not path.exists()]:
         raise StructattnError(f"{missing[0]} does not exist; expected a run folder, or a file that --save wrote")
     return [path for path in paths if not path.is_file()]
+
+
+def _all_recorded(runs: "Sequence[TrainedRun]", how: Mapping[str, Any]) -> "dict[Path, Recording]":
+    """Record each run under a name that no other one has."""
+    from structattn.report.runs import shortest_names
+
+    recorded = {run.run_dir: _recorded(run, how, alone=len(runs) == 1) for run in runs}
+    names = dict(zip(recorded, shortest_names([*recorded]), strict=True))
+    return {path: replace(each, run={**each.run, "name": names[path]}) for path, each in recorded.items()}
 
 
 def _recorded(run: "TrainedRun", how: Mapping[str, Any], alone: bool) -> "Recording":
@@ -163,15 +186,17 @@ def _recorded(run: "TrainedRun", how: Mapping[str, Any], alone: bool) -> "Record
 
 
 def _chosen(
-    run: "TrainedRun", texts: Sequence[str] | None, examples: Sequence[int] | None, split: str
+    runs: "Sequence[TrainedRun]", texts: Sequence[str] | None, examples: Sequence[int] | None, split: str
 ) -> dict[str, Sequence[Any]]:
     """Return what to record: the given, the lines of standard input, or the first examples of the split."""
+    if examples or (not texts and is_terminal_or_null()):
+        _require_same_text(runs, split)
     if texts or examples:
         return {"texts": texts or [], "examples": examples or []}
     if is_terminal_or_null():
         from structattn.explorer.searched_text import num_examples
 
-        count = num_examples(run.settings, run.prepared, split)
+        count = num_examples(runs[0].settings, runs[0].prepared, split)
         return {"texts": [], "examples": range(min(FIRST_EXAMPLES, count))}
     lines = list(standard_input_lines())
     if not lines:

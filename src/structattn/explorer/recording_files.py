@@ -155,7 +155,7 @@ def read_recording_json(path: str | PathLike[str]) -> Json:
 
 
 def _content(path: Path) -> Json:
-    if path.suffix == ".npz":
+    if path.suffix.lower() == ".npz":
         raise DataError(path, "has arrays; expected a recording in JSON, from `structattn explore --save FILE.json`")
     content = load_json(path)
     if isinstance(content, dict) and (version := content.get("format_version")) != FORMAT_VERSION:

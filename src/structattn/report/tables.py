@@ -129,7 +129,7 @@ def _run_row(run: Run, style: LineStyle) -> list[Markup]:
     rate = run.tokens_per_second
     result = run.card.get("result") or {}
     cells = (
-        count(_first(run, "parameters")),
+        count(run.card.get("parameters")),
         count(result.get("update")),
         count(_first(run, "update")),
         MISSING if rate is None else f"{rate:,.0f}",

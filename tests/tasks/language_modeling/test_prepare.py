@@ -182,6 +182,7 @@ def test_an_empty_file_is_rejected(tmp_path, content, mode):
 
 
 def test_a_file_of_empty_lines_is_rejected_in_sentence_mode(tmp_path):
+    assert "all of its 2 lines are blank; expected text" in refusal(tmp_path, train=b"\n \n", mode="stream").reason
     assert "all of its 2 lines are empty" in refusal(tmp_path, train=b"\n\n", skip_empty=True).reason
 
 
