@@ -144,7 +144,7 @@ def test_cross_step_by_step_equals_the_whole(cross, ends):
     ends = None if ends is None else torch.tensor(ends)
     x, memory = numbers(3, 9, WIDTH).requires_grad_(), numbers(3, 12, WIDTH, seed=2).requires_grad_()
     require_same_steps(
-        [x, memory, *cross.parameters()],
+        {"x": x, "memory": memory, **dict(cross.named_parameters())},
         cross(x, memory, memory_lengths=ends),
         lambda: by_steps(cross, cross.initial_state(memory, ends), x),
     )

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-DECAY = Path(__file__).with_name("decay.py")
+DECAY, WINDOW = (Path(__file__).with_name(name) for name in ("decay.py", "window.py"))
 
 
 def test_the_doctor_finds_what_breaks_the_contract(tmp_path, structattn):
@@ -21,6 +21,22 @@ def test_the_doctor_finds_what_breaks_the_contract(tmp_path, structattn):
     assert problems["steps"].startswith("an output of a step differs from that of the whole sequence: relative error ")
     assert problems["names"] == "explain returns the mechanism 'else'; expected 'broken'"
     assert "4 of 12 checks fail" in done.stderr
+
+
+def test_the_doctor_measures_gradients_against_the_largest(tmp_path, structattn):
+    """That of the keys' bias is 0 but for rounding; another one that is wrong is named."""
+    done = structattn("doctor", WINDOW, "--json")
+    assert {each["problem"] for each in json.loads(done.stdout)} == {""}
+    broken = WINDOW.read_text().replace(
+        "query, *new = self.heads(x_t[:, None])", "query, *new = self.heads(x_t[:, None]); query = query.detach()"
+    )
+    (tmp_path / "broken.py").write_text(broken.replace('"window"', '"broken"'))
+    done = structattn("doctor", tmp_path / "broken.py", "--json")
+    problems = {each["check"]: each["problem"] for each in json.loads(done.stdout) if each["problem"]}
+    assert problems.keys() == {"steps", "steps in float32"}
+    assert problems["steps"].startswith(
+        "the gradient of the input through steps differs from that of the whole sequence"
+    )
 
 
 def test_the_doctor_finds_a_first_state_that_is_the_input(tmp_path, structattn):

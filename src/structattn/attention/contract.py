@@ -35,6 +35,25 @@ def require_close(what: str, result: Tensor, reference: str, expected: Tensor, t
         raise BrokenContractError(f"{what} differs from {reference}: relative error {error:.1e}")
 
 
+def require_close_gradients(
+    names: Sequence[str], results: Sequence[Tensor], reference: str, expected: Sequence[Tensor], tolerance: float
+) -> None:
+    """Check that ‖result - expected‖ <= tolerance max ‖expected‖ for each gradient, the maximum over all of them.
+
+    One may be 0 but for rounding, as that of a bias of keys under softmax is.
+
+    Raises:
+        BrokenContractError: it is larger, or a number is NaN.
+    """
+    largest = max(each.norm().item() for each in expected)
+    for name, result, each in zip(names, results, expected, strict=True):
+        what = f"the gradient of {name}"
+        _require_shape(what, result, each)
+        error = (result - each).norm().item() / max(largest, 1e-30)
+        if not error <= tolerance:
+            raise BrokenContractError(f"{what} differs from {reference}: error {error:.1e} of the largest gradient")
+
+
 def require_equal(what: str, result: Tensor, reference: str, expected: Tensor) -> None:
     """Check that two tensors are equal.
 
@@ -138,8 +157,9 @@ def _require_independence(
         for side, size, found, expected in zip(SIDES, sizes, gradients, own, strict=False):
             require_close(f"{side} in a batch", found[b, :size], ALONE, expected[0], 1e-12)
         sums = [total + gradient for total, gradient in zip(sums, own[count:], strict=True)]
-    for result, expected in zip(gradients[count:], sums, strict=True):
-        require_close("the gradient of a parameter in a batch", result, "the sum of those", expected, 1e-11)
+    names = [f"{name} in a batch" for name, _ in layer.named_parameters()]
+    if names:
+        require_close_gradients(names, gradients[count:], "the sum of those", sums, 1e-11)
 
 
 def check_steps(layer: Any, *examples: Tensor) -> None:
@@ -148,32 +168,35 @@ def check_steps(layer: Any, *examples: Tensor) -> None:
     x, *memories = (each.detach().requires_grad_() for each in examples)
     for ends in _memory_ends(*examples):
         steps = partial(lambda ends: by_steps(layer, _initial_state(layer, x, memories, ends), x), ends)
-        require_same_steps([x, *memories, *layer.parameters()], layer(x, *memories, None, *ends), steps)
+        names = ["the input", *["the memory"] * len(memories), *[name for name, _ in layer.named_parameters()]]
+        leaves = dict(zip(names, [x, *memories, *layer.parameters()], strict=True))
+        require_same_steps(leaves, layer(x, *memories, None, *ends), steps)
 
 
-def require_same_steps(leaves: Sequence[Tensor], whole: Tensor, steps: Callable[[], Tensor]) -> None:
+def require_same_steps(leaves: Mapping[str, Tensor], whole: Tensor, steps: Callable[[], Tensor]) -> None:
     """Check that outputs of steps are those of the whole sequence, and that so are the gradients of the leaves.
 
     Args:
-        leaves: the first are the inputs, of which the first has the shape and dtype of the outputs.
+        leaves: name -> tensor; the first are the inputs, of which the first has the shape and dtype of the outputs.
         whole: the outputs.
         steps: computes them step by step.
 
     Raises:
         BrokenContractError: a number differs by more than ``TOLERANCE``, or outputs have another shape or dtype.
     """
-    _require_shape("the output of the whole sequence", whole, leaves[0])
-    tolerance, found = TOLERANCE[leaves[0].dtype], steps()
+    tensors = list(leaves.values())
+    x = tensors[0]
+    _require_shape("the output of the whole sequence", whole, x)
+    tolerance, found = TOLERANCE[x.dtype], steps()
     for what, y in (("the whole sequence", whole), ("a step", found)):
-        if y.dtype != leaves[0].dtype:
-            raise BrokenContractError(f"{what} returns {y.dtype}; expected {leaves[0].dtype}")
+        if y.dtype != x.dtype:
+            raise BrokenContractError(f"{what} returns {y.dtype}; expected {x.dtype}")
     require_close("an output of a step", found, WHOLE, whole, tolerance)
     with torch.no_grad():
         require_close("an output of a step without gradients", steps(), WHOLE, whole, tolerance)
-    wanted = torch.autograd.grad(whole.square().sum(), leaves, materialize_grads=True)
-    given = torch.autograd.grad(found.square().sum(), leaves, materialize_grads=True)
-    for result, expected in zip(given, wanted, strict=True):
-        require_close("a gradient through steps", result, WHOLE, expected, 10 * tolerance)
+    wanted = torch.autograd.grad(whole.square().sum(), tensors, materialize_grads=True)
+    given = torch.autograd.grad(found.square().sum(), tensors, materialize_grads=True)
+    require_close_gradients([f"{name} through steps" for name in leaves], given, WHOLE, wanted, 10 * tolerance)
 
 
 def check_steps_in_float32(layer: Any, *examples: Tensor) -> None:
