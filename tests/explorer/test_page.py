@@ -136,6 +136,9 @@ def test_the_name_of_a_recording_is_not_written_into_it(run_dir, tmp_path):
     saved = run(*options, "/dev/null")
     assert (saved.stdout, saved.stderr.splitlines()[-1]) == ("", "/dev/null")
     assert "- is not taken for standard output" in run(*options, "-").stderr
+    picture = run(*options[:-1], "-o", tmp_path / "a.PNG")
+    assert "a.PNG: expected a page, .html, whose buttons save pictures" in picture.stderr
+    assert not (tmp_path / "a.PNG").exists()
     assert run(*options, tmp_path / "a.NPZ").exit_code == 0
     assert zipfile.is_zipfile(tmp_path / "a.NPZ")
 

@@ -163,6 +163,16 @@ def test_an_outdated_comparison_is_not_shown(run_with, tmp_path, changed):
 
 
 @pytest.mark.usefixtures("without_drawing")
+@pytest.mark.parametrize("lines", [4, 20])
+def test_a_comparison_of_few_lines_has_a_caution(run_with, tmp_path, lines):
+    found = comparison("base", 0.25)
+    found["bins"] = [row | {"sentences": lines} for row in found["bins"]]
+    text = write_report([run_with("base"), run_with("hc", found)], tmp_path / "out").read_text()
+    assert "(+0.25, p 0.031)" in text
+    assert ("Caution: the split has 20 examples to resample, fewer than 30" in text) == (lines == 4)
+
+
+@pytest.mark.usefixtures("without_drawing")
 def test_bases_with_equal_names_have_separate_sections(run_with, tmp_path):
     runs = [run_with(f"{parent}/{name}", *found) for parent in ("x", "y") for name, found in
             (("base", []), ("hc", [comparison("base", 1 if parent == "x" else 2, base_text=parent)]))]  # fmt: skip

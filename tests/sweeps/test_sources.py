@@ -108,6 +108,9 @@ def test_runs_of_a_moved_sweep_find_the_data_in_its_folder(tree, stored, tmp_pat
         open_run(run_dir)
     with pytest.raises(DataError, match=message):
         train(None, run_dir, resume=True, limits={"max_updates": 6})
+    run.prepared.path.mkdir()  # say, a folder of several
+    with pytest.raises(DataError, match=f"the data of {run_dir}: not a prepared folder; give its present path"):
+        open_run(run_dir)
 
 
 def test_lines_of_one_prepare_and_two_data_are_refused(tree, stored, write_trials, tmp_path):

@@ -134,7 +134,10 @@ def test_only_limits_can_be_changed(settings_for, tmp_path):
     changed = settings_for(max_updates=6).model_copy(update={"seed": 2})
     with pytest.raises(CheckpointError, match=r"seed was 1 and is now 2; only overrides of limits"):
         train(changed, tmp_path / "run", resume=True, limits={"max_updates": 6})
-    with pytest.raises(CheckpointError, match=r"training\.max_updates was 4 and is now 6"):
+    command = rf"structattn train --resume --output {tmp_path / 'run'} training\.max_updates=6`"
+    with pytest.raises(
+        CheckpointError, match=rf"training\.max_updates was 4 and is now 6; limits are overrides: `{command}"
+    ):
         train(settings_for(max_updates=6), tmp_path / "run", resume=True)
     with pytest.raises(SettingsError, match=r"max_updates: expected at least 1"):
         train(None, tmp_path / "run", resume=True, limits={"max_updates": 0})

@@ -114,7 +114,7 @@ def explore(
     overrides_of(sources)  # refused before anything is opened
     from structattn.explorer.page import require_page, write_explorer
 
-    written = _file(save or output or Path("explorer.html"))
+    written = _file(save or output or Path("explorer.html"), page=save is None)
     if save is None:
         require_page(written)
     else:
@@ -142,9 +142,13 @@ def explore(
     print_line(str(written), error=not written.is_file())  # after what was written to a device
 
 
-def _file(path: Path) -> Path:
+def _file(path: Path, *, page: bool) -> Path:
     if str(path) == "-":
         raise UsageError("- is not taken for standard output; expected a file")
+    if page and path.suffix.lower() in (".png", ".svg", ".pdf", ".json", ".npz"):
+        raise UsageError(
+            f"--output {path}: expected a page, .html, whose buttons save pictures; --save writes .json and .npz"
+        )
     return path
 
 

@@ -1,5 +1,6 @@
 """The commands of ``structattn prepare`` that read texts: text, parallel text, and trees."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -106,15 +107,25 @@ def text(
     print_summary(output)
 
 
+def _two_files(value: tuple[Path, Path] | None) -> tuple[Path, Path] | None:
+    """Refuse an option of two files that has one, and takes the name of the next option for the other."""
+    if value is not None and any(str(path).startswith("-") for path in value):
+        raise UsageError(f"{value[0]} {value[1]}: expected two files, source and target")
+    return value
+
+
+TwoFiles = partial(typer.Option, metavar="SOURCE TARGET", callback=_two_files, is_eager=True)
+
+
 def parallel(
     *,
     output: Output,
     train: Annotated[
         tuple[Path, Path] | None,
-        typer.Option(metavar="SOURCE TARGET", help="Training text, two files, line for line; .gz is decompressed."),
+        TwoFiles(help="Training text, two files, line for line; .gz is decompressed."),
     ] = None,
-    valid: Annotated[tuple[Path, Path] | None, typer.Option(metavar="SOURCE TARGET", help="Validation text.")] = None,
-    test: Annotated[tuple[Path, Path] | None, typer.Option(metavar="SOURCE TARGET", help="Test text.")] = None,
+    valid: Annotated[tuple[Path, Path] | None, TwoFiles(help="Validation text.")] = None,
+    test: Annotated[tuple[Path, Path] | None, TwoFiles(help="Test text.")] = None,
     train_tsv: Annotated[
         Path | None, typer.Option(metavar="FILE", help="One file of source TAB target; - is standard input.")
     ] = None,

@@ -241,6 +241,12 @@ def few_examples(count: int) -> str | None:
     return f"the split has {count} examples to resample, fewer than {FEWEST_EXAMPLES}: intervals and p are unreliable"
 
 
+def caution_of_few(count: int) -> str:
+    """Return a sentence with the warning of ``few_examples``, to follow others; empty if there is none."""
+    warning = few_examples(count)
+    return "" if warning is None else f" Caution: {warning}."
+
+
 def worse_than_baselines(scores: Mapping[str, Mapping[str, Score]]) -> list[str]:
     """Return a warning for each run and split whose best n-gram baseline has a lower cross-entropy."""
     warnings = []

@@ -12,7 +12,7 @@ from structattn.runs.logs import last_event
 from structattn.runs.metadata import check_card
 from structattn.settings.base import leaves
 from structattn.settings.evaluation import EvaluationSettings
-from structattn.settings.run import LIMITS, RunSettings, resolve_settings
+from structattn.settings.run import LIMITS, RunSettings, limits_of, resolve_settings
 from structattn.settings.yaml import parse_mapping
 from structattn.support.errors import CheckpointError, DataError, SettingsError, StructattnError, UsageError
 from structattn.support.files import (
@@ -243,12 +243,18 @@ def check_same_settings(run_dir: RunFolder, settings: RunSettings, limits: Colle
         SettingsError: the stored settings cannot be read.
         CheckpointError: they differ; the message lists each field with both values.
     """
-    if changes := changed_fields(run_dir.read_settings(), settings, limits):
-        raise CheckpointError(
-            f"{run_dir.path}: cannot resume with other settings: {'; '.join(changes)}; only overrides of limits "
-            f"(training.{', training.'.join(LIMITS)}) change a run; `train --from {run_dir.path}` starts a new one "
-            "with other settings from its weights"
-        )
+    stored = run_dir.read_settings()
+    if not (changes := changed_fields(stored, settings, limits)):
+        return
+    advice = (
+        f"only overrides of limits (training.{', training.'.join(LIMITS)}) change a run; `train --from {run_dir.path}` "
+        "starts a new one with other settings from its weights"
+    )
+    if not changed_fields(stored, settings, LIMITS):
+        new, old = limits_of(settings), limits_of(stored)
+        overrides = " ".join(f"training.{name}={json.dumps(new[name])}" for name in new if new[name] != old[name])
+        advice = f"limits are overrides: `structattn train --resume --output {run_dir.path} {overrides}`"
+    raise CheckpointError(f"{run_dir.path}: cannot resume with other settings: {'; '.join(changes)}; {advice}")
 
 
 def changed_fields(stored: RunSettings, given: RunSettings, limits: Collection[str] = ()) -> list[str]:

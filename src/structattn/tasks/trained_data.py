@@ -5,6 +5,7 @@ from pathlib import Path
 from structattn.runs.folder import SWEEP_SETTINGS
 from structattn.settings.run import RunSettings
 from structattn.support.errors import CheckpointError, DataError
+from structattn.text.folders.header import HEADER_NAME
 from structattn.text.folders.prepared import PreparedFolder, open_prepared
 
 
@@ -17,8 +18,9 @@ def open_data(run_dir: Path, settings: RunSettings, data: Path | None) -> Prepar
         DataError: the prepared folder is missing or damaged.
     """
     path = present_path(run_dir, settings.data) if data is None else data
-    if data is None and not path.exists():
-        reason = f"the data of {run_dir}: no such folder; give its present path as data=FOLDER, a keyword in Python"
+    if data is None and not (path / HEADER_NAME).exists():
+        what = "not a prepared folder" if path.exists() else "no such folder"
+        reason = f"the data of {run_dir}: {what}; give its present path as data=FOLDER, a keyword in Python"
         raise DataError(path, reason)
     return open_prepared(path)
 

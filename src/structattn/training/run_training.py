@@ -3,7 +3,7 @@
 import logging
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from functools import partial
 from os import PathLike
@@ -173,13 +173,23 @@ def _require_fit(settings: RunSettings, world: World, start: Start) -> None:
 
 @contextmanager
 def _locked(run_dir: RunFolder, world: World) -> Iterator[None]:
-    """Create the run folder and lock it, in the first of the processes that train together."""
+    """Create the run folder and lock it, in the first of the processes that train together.
+
+    A new folder in which no run was started is removed.
+    """
     if not world.is_first:
         yield
         return
+    is_new = not run_dir.path.exists()
     create_folder(run_dir.path)
     with exclusive_lock(run_dir.lock, "training"):
-        yield
+        try:
+            yield
+        finally:
+            with suppress(OSError):  # Windows does not remove what is locked
+                if is_new and [each.name for each in run_dir.path.iterdir()] == [run_dir.lock.name]:
+                    run_dir.lock.unlink()
+                    run_dir.path.rmdir()
 
 
 def _flush_what_a_killed_process_wrote(run_dir: RunFolder) -> None:

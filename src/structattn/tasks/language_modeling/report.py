@@ -7,7 +7,7 @@ from typing import Any
 from structattn.report.page import Markup, joined, number_cell, perplexity, stacked_table, tag
 from structattn.report.runs import Run
 from structattn.report.style import LineStyle
-from structattn.report.tables import OF_TWO_RUNS, swatch
+from structattn.report.tables import OF_TWO_RUNS, caution_of_few, swatch
 
 Found = Mapping[str, Any]  # written by `structattn compare`
 
@@ -47,6 +47,7 @@ def _section(base: str, split: str, compared: Sequence[tuple[Run, LineStyle, Fou
         named = tag("th", swatch(style), run.name, scope="row")
         rows.append([named, *_numbers(comparison, "second"), *map(number_cell, difference)])
     note = _NOTE.format(examples=first["examples"], of_two=OF_TWO_RUNS)
+    note += caution_of_few(first["examples"])
     return joined(tag("h3", f"Against {base} ({split})"), stacked_table(headings, rows), tag("p", note, class_="note"))
 
 

@@ -11,7 +11,7 @@ from structattn.report.figure import Plot, figure_element, figure_style, file_na
 from structattn.report.page import MISSING, Markup, joined, number_cell, table, tag
 from structattn.report.runs import Run
 from structattn.report.style import LINE, LineStyle, first_drawn, side_offset
-from structattn.report.tables import OF_TWO_RUNS, swatch
+from structattn.report.tables import OF_TWO_RUNS, caution_of_few, swatch
 from structattn.runs.store import hypotheses_path
 from structattn.support.environment import name_of
 from structattn.support.files import sha256_of_file
@@ -93,7 +93,9 @@ def _whole(compared: Sequence[tuple[Run, LineStyle, Found]], base: str) -> Marku
         texts += [_against(comparison["whole"][metric]) for *_, comparison in compared]
         rows.append([tag("td", metric), *map(number_cell, texts)])
     signatures = {each["signature"] for *_, comparison in compared for each in comparison["whole"].values()}
-    note = f"95 % intervals; p by paired bootstrap resampling. {OF_TWO_RUNS} {'; '.join(sorted(signatures))}"
+    note = f"95 % intervals; p by paired bootstrap resampling. {OF_TWO_RUNS} {'; '.join(sorted(signatures))}."
+    bins = compared[0][2]["bins"]
+    note += caution_of_few(sum(each["sentences"] for each in _of(bins, _kind(bins[0]))))
     return joined(table(head, rows), tag("p", note, class_="note"))
 
 
@@ -103,12 +105,16 @@ def _against(metric: Found) -> str:
 
 
 def _kinds(compared: Compared) -> list[Kind]:
-    kinds = dict.fromkeys((row["attribute"], row["binning"]) for *_, bins in compared for row in bins)
+    kinds = dict.fromkeys(_kind(row) for *_, bins in compared for row in bins)
     return sorted(kinds, key=lambda kind: kind[1])
 
 
 def _of(bins: Bins, kind: Kind) -> Bins:
-    return [row for row in bins if (row["attribute"], row["binning"]) == kind]
+    return [row for row in bins if _kind(row) == kind]
+
+
+def _kind(row: Mapping[str, Any]) -> Kind:
+    return row["attribute"], row["binning"]
 
 
 def _range(row: Mapping[str, Any]) -> tuple[float, float]:
