@@ -3,7 +3,8 @@
 Logits have a column for each id; those of ``<pad>`` and ``<bos>``, which are never predicted, are -inf.
 """
 
-from typing import Any, cast
+from dataclasses import fields
+from typing import Any, Final, cast
 
 import torch
 from torch import Tensor, nn
@@ -168,12 +169,17 @@ def classes_of(model: Any, ids: Tensor, lengths: Tensor | None) -> Tensor:
     return cast(Tensor, model(ids, lengths))
 
 
+CACHE_NAME: Final = "cache" if "cache" in {each.name for each in fields(CausalLMOutputWithPast)} else "past_key_values"
+"""What transformers calls the cache of a call and of its outputs: since 5.24 by the first name."""
+
+
 class WithStateCache:
     """Lets ``generate`` take one step a token: the cache is the model's state."""
 
     def _prepare_cache_for_generation(self, generation_config: Any, model_kwargs: dict[str, Any], *args: Any) -> None:
-        if generation_config.use_cache is not False and model_kwargs.get("past_key_values") is None:
-            model_kwargs["past_key_values"] = state_cache()
+        given = (model_kwargs.get(name) for name in ("cache", "past_key_values"))
+        if generation_config.use_cache is not False and all(each is None for each in given):
+            model_kwargs[CACHE_NAME] = state_cache()
 
 
 def state_cache() -> Cache:
@@ -182,16 +188,17 @@ def state_cache() -> Cache:
 
 
 def cache_of(past_key_values: Cache | None, options: dict[str, Any]) -> Cache | None:
-    """Return the cache that ``forward`` is to use; None: none.
+    """Return the cache that ``forward`` is to use, ``cache`` among the options if it is there; None: none.
 
     Raises:
         ValueError: it is that of another model, or outputs of inner layers are wanted, which steps do not keep.
     """
-    cache = state_cache() if past_key_values is None and options.get("use_cache") else past_key_values
+    given: Cache | None = options.get("cache") if past_key_values is None else past_key_values
+    cache = state_cache() if given is None and options.get("use_cache") else given
     if cache is None:
         return None
     if [type(layer) for layer in cache.layers] != [StateCacheLayer]:
-        raise ValueError(f"past_key_values has the layers {cache.layers}; expected a cache that the model returned")
+        raise ValueError(f"{CACHE_NAME} has the layers {cache.layers}; expected a cache that the model returned")
     if options.get("output_attentions") or options.get("output_hidden_states"):
         raise ValueError("hidden states and attentions are those of whole texts; use use_cache=False")
     return cache
@@ -215,7 +222,8 @@ class StructattnForCausalLM(WithStateCache, OwnModel, GenerationMixin):
             input_ids: ids that begin with ``<bos>``.
             attention_mask: (B, T), 0 for padding, left or right. Logits at padding are those of the token after the
                 text before it, so that texts with padding at the right can be continued.
-            past_key_values: the state after the tokens before these, as the model returned it.
+            past_key_values: the state after the tokens before these, as the model returned it; or ``cache``, as
+                transformers calls it since 5.24.
             inputs_embeds: in the place of ids, what ``get_input_embeddings()`` gives for them.
             labels: ids; the loss is the mean cross-entropy of those that have an input before them, without padding,
                 ``<bos>`` and -100, in nats.
@@ -239,7 +247,7 @@ class StructattnForCausalLM(WithStateCache, OwnModel, GenerationMixin):
                 first = padding.real.cumsum(1) <= 1  # real or padding before it
                 labels = labels.masked_fill((first | ~padding.real).to(labels.device), IGNORED_LABEL)
             loss = mean_cross_entropy(logits[:, :-1], labels[:, 1:])
-        return CausalLMOutputWithPast(loss=loss, logits=logits, past_key_values=cache, **more)
+        return CausalLMOutputWithPast(loss=loss, logits=logits, **{CACHE_NAME: cache}, **more)
 
 
 class StructattnForMaskedLM(OwnModel):

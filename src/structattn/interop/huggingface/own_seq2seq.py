@@ -23,6 +23,7 @@ from structattn.attention import Explanation
 from structattn.interop.huggingface.configuration import StructattnSeq2SeqConfig
 from structattn.interop.huggingface.own_inputs import inner_outputs, recorded_hidden_states
 from structattn.interop.huggingface.own_models import (
+    CACHE_NAME,
     OwnModel,
     StructattnForCausalLM,
     StructattnForMaskedLM,
@@ -115,7 +116,8 @@ class StructattnForSeq2SeqLM(WithStateCache, OwnModel, GenerationMixin):
             decoder_input_ids: target ids that begin with ``<bos>``; None: made of ``labels``.
             decoder_attention_mask: 0 for padding of the target, left or right; None: it can only be at the end.
             encoder_outputs: what ``get_encoder()`` returned, in place of ``input_ids``; the mask is needed, too.
-            past_key_values: the state after the target tokens before these, as the model returned it.
+            past_key_values: the state after the target tokens before these, as the model returned it; or ``cache``, as
+                transformers calls it since 5.24.
             labels: target ids that end with ``<eos>``; the loss is their mean cross-entropy, without padding and -100,
                 in nats. Without ``decoder_input_ids`` padding may be at the left, too.
             **kwargs: ``use_cache``, ``output_hidden_states`` and ``output_attentions`` as in transformers, all false by
@@ -150,7 +152,7 @@ class StructattnForSeq2SeqLM(WithStateCache, OwnModel, GenerationMixin):
         return Seq2SeqLMOutput(
             loss=None if labels is None else mean_cross_entropy(logits, labels),
             logits=logits,
-            past_key_values=cache,
+            **{CACHE_NAME: cache},
             encoder_last_hidden_state=memory,
             encoder_hidden_states=getattr(encoded, "hidden_states", None),
             encoder_attentions=getattr(encoded, "attentions", None),
