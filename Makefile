@@ -62,6 +62,7 @@ $(VENV)/torch: constraints.txt
 
 # The package with figures, which is all that the demo needs.
 $(VENV)/package: $(VENV)/torch $(SOURCES)
+	@echo "compiling the kernels, which takes some minutes"
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[plot]'
 	touch $@
 

@@ -76,7 +76,7 @@ def demo(
     results = []
     for name, model in MODELS.items():
         folder = output / name
-        print_line(f"{name}: training", error=True)
+        print_line(f"{name}: training, at first on short strings; those of validation are longer", error=True)
         train(demo_settings(data, model, seed, epochs, strings), folder, resume="auto")
         run = open_run(folder)
         longest = run.prepared.header.extra["train_lengths"][1]

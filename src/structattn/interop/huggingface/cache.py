@@ -1,18 +1,22 @@
 """The cache that carries the history of a stack beside keys and values."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor
 from transformers import Cache, EncoderDecoderCache
 from transformers.cache_utils import CacheLayerMixin, DynamicLayer, DynamicSlidingWindowLayer
+from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from structattn.interop.huggingface.history import History, Stepping, empty_history, process_next
 from structattn.interop.huggingface.padding import Padding, process_sequences
 from structattn.support.shapes import Float, Shaped
+
+CACHE_NAME: Final = "cache" if "cache" in {each.name for each in fields(CausalLMOutputWithPast)} else "past_key_values"
+"""What transformers calls the cache of a call and of its outputs: since 5.24 by the first name."""
 
 
 @dataclass(frozen=True)

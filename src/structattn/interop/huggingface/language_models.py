@@ -19,7 +19,7 @@ from transformers import (
 )
 
 from structattn.attention import Explanation
-from structattn.interop.huggingface.cache import stack_cache_layer
+from structattn.interop.huggingface.cache import CACHE_NAME, stack_cache_layer
 from structattn.interop.huggingface.stack_blocks import StackSublayer
 from structattn.interop.huggingface.stack_models import add_stack_attention
 from structattn.operators.common.states import Selectable
@@ -102,7 +102,7 @@ class Gpt2LanguageModel(HuggingfaceLanguageModel):
         """Process one token of each sequence; return the logits of the next and the new state."""
         cache = DynamicCache(config=self.model.config)
         hidden_states = self.model.base_model(
-            tokens[:, None], past_key_values=_restore(cache, state), use_cache=True
+            tokens[:, None], **{CACHE_NAME: _restore(cache, state)}, use_cache=True
         ).last_hidden_state
         layers = [(layer.keys, layer.values, getattr(layer, "history", None)) for layer in cache.layers]
         return self._logits(hidden_states[:, 0]), Gpt2State(state.position + 1, tuple(layers))

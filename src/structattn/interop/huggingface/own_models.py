@@ -3,8 +3,7 @@
 Logits have a column for each id; those of ``<pad>`` and ``<bos>``, which are never predicted, are -inf.
 """
 
-from dataclasses import fields
-from typing import Any, Final, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +18,7 @@ from transformers.modeling_outputs import (
 )
 
 from structattn.attention import Streams
-from structattn.interop.huggingface.cache import StateCacheLayer
+from structattn.interop.huggingface.cache import CACHE_NAME, StateCacheLayer
 from structattn.interop.huggingface.configuration import StructattnConfig
 from structattn.interop.huggingface.own_inputs import (
     AnyInputs,
@@ -167,10 +166,6 @@ def hidden_states_of(model: Any, ids: Tensor, lengths: Tensor | None) -> Tensor:
 def classes_of(model: Any, ids: Tensor, lengths: Tensor | None) -> Tensor:
     """Return the logits of classes."""
     return cast(Tensor, model(ids, lengths))
-
-
-CACHE_NAME: Final = "cache" if "cache" in {each.name for each in fields(CausalLMOutputWithPast)} else "past_key_values"
-"""What transformers calls the cache of a call and of its outputs: since 5.24 by the first name."""
 
 
 class WithStateCache:

@@ -20,10 +20,10 @@ from transformers import (
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 
 from structattn.attention import Explanation
+from structattn.interop.huggingface.cache import CACHE_NAME
 from structattn.interop.huggingface.configuration import StructattnSeq2SeqConfig
 from structattn.interop.huggingface.own_inputs import inner_outputs, recorded_hidden_states
 from structattn.interop.huggingface.own_models import (
-    CACHE_NAME,
     OwnModel,
     StructattnForCausalLM,
     StructattnForMaskedLM,
