@@ -8,6 +8,7 @@ import torch
 from typer.testing import CliRunner
 
 from structattn.cli.app import app
+from structattn.explorer import word_embeddings
 from structattn.explorer.word_embeddings import neighbours_of, t_sne, tag_agreement
 from structattn.loading.trained_run import TrainedRun
 from structattn.loading.word_vectors import WordVectors, word_vectors
@@ -120,12 +121,13 @@ VECTORS = WordVectors(
 )
 
 
-def test_neighbours_and_agreement():
+def test_neighbours_and_agreement(monkeypatch):
     assert [each.word for each in neighbours_of(VECTORS, "cat", 2)[None]] == ["dog", "ran"]
     with pytest.raises(UsageError, match="'cow' is not among the 5 words"):
         neighbours_of(VECTORS, "cow")
     tags = {"cat": "NN", "dog": "NN", "sat": "VBD", "ran": "VBD"}
-    found = tag_agreement(VECTORS, tags, 1)[None]
+    monkeypatch.setattr(word_embeddings, "NUM_NEIGHBOURS", 1)
+    found = tag_agreement(VECTORS, tags)[None]
     assert (found.count, found.value) == (4, 1.0)
     with pytest.raises(UsageError, match="known part of speech"):
         tag_agreement(VECTORS, {"cat": "NN"})
@@ -173,6 +175,9 @@ def test_the_command(parallel_data, tmp_path):
     assert shown.output.count("of 4 words have the part of speech") == 2
     assert b"<svg" in plot.read_bytes()
     kept = json.loads((tmp_path / "run/analyses/neighbours-source.json").read_text())
+    one = run("--tags", tmp_path / "tags", "--stream", "semantic")
+    assert one.output.count("of 4 words have the part of speech") == 1
+    assert json.loads((tmp_path / "run/analyses/neighbours-source.json").read_text()) == kept
     assert [each["stream"] for each in kept["streams"]] == ["syntactic", "semantic"]
     assert kept["streams"][0]["chance"] == pytest.approx(1 / 3)
     assert run("--export", export, "--stream", "semantic", "--side", "target").exit_code == 0

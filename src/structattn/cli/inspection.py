@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from structattn.loading.word_vectors import WordVectors
     from structattn.metrics.neighbours import Agreement
 
-MAX_WORDS = 10_000  # most frequent words that are compared
-
 Side = Literal["source", "target"]
 Stream = Literal["syntactic", "semantic"]
 
@@ -200,14 +198,17 @@ def _show_embeddings(
 
         require_format(plot)
     run = open_one_run(runs, writes=None if tags is None else "analyses")
-    vectors = _chosen(word_vectors(run, side, MAX_WORDS, words), stream)
+    every = word_vectors(run, side, also=words)
+    vectors = _chosen(every, stream)
     if export is not None and len(vectors.streams) > 1:
         raise UsageError("--export writes one table; expected --stream syntactic or --stream semantic")
     tag_of = {} if tags is None else embeddings.read_word_tags(tags)
     nearest = {word: embeddings.neighbours_of(vectors, word, count) for word in words}
-    agreement = {} if tags is None else embeddings.tag_agreement(vectors, tag_of)
+    agreement: dict[str | None, Agreement] = {}
     if tags is not None:
-        embeddings.write_agreement(run, side or "source", agreement)
+        of_all = embeddings.tag_agreement(every, tag_of)
+        embeddings.write_agreement(run, side or "source", of_all)
+        agreement = {name: of_all[name] for name in vectors.streams}
     if json:
         neighbours = {word: _by_stream(each) for word, each in nearest.items()}
         print_json({"neighbours": neighbours, "agreement": _by_stream(agreement) if agreement else None})

@@ -55,10 +55,8 @@ def read_word_tags(path: Path) -> dict[str, str]:
     return majority_tags(pairs)[0]
 
 
-def tag_agreement(
-    vectors: WordVectors, tag_of: dict[str, str], count: int = NUM_NEIGHBOURS
-) -> dict[str | None, Agreement]:
-    """Return how often the neighbours of words have their part of speech, among the words with a known one.
+def tag_agreement(vectors: WordVectors, tag_of: dict[str, str]) -> dict[str | None, Agreement]:
+    """Return how often the ten nearest neighbours of words have their part of speech, among the words with a known one.
 
     Raises:
         UsageError: fewer than two words have a tag.
@@ -67,7 +65,7 @@ def tag_agreement(
     if len(known) < 2:
         raise UsageError("fewer than two of the words have a known part of speech")
     tags = [tag_of[vectors.words[index]] for index in known]
-    return {stream: class_agreement(table[known], tags, count) for stream, table in vectors.streams.items()}
+    return {stream: class_agreement(table[known], tags, NUM_NEIGHBOURS) for stream, table in vectors.streams.items()}
 
 
 def write_agreement(run: TrainedRun, side: str, agreement: dict[str | None, Agreement]) -> Path:
