@@ -78,7 +78,8 @@ def test_verdicts_follow_from_intervals(verdicts):
         limits = re.search(r"\((\S+) to (\S+)\)", row.difference)
         if row.verdict in (findings.AGREES, findings.DISAGREES) and row.finding.claim is not None:
             low, high = map(float, limits.groups())
-            margin, above = row.finding.claim.margin / row.finding.unit, row.finding.claim.above is not None
+            claim = row.finding.claim
+            margin, above = claim.margin / row.finding.unit, claim.above is not None or claim.at_least is not None
             side = low > margin if above else high < -margin
             assert side == (row.verdict == findings.AGREES)
         elif row.verdict not in (findings.AGREES, findings.DISAGREES):
@@ -143,8 +144,8 @@ def test_two_scores_are_compared_with_the_margin(verdicts, margin, verdict):
 
 def test_the_published_number_of_a_selected_trial_is_one_number(monkeypatch):
     monkeypatch.setattr(findings, "configuration_differences", lambda *_: ())
-    source, cell = "Discrete Transformer, table 2, F1 of the syntactic stream", {"model": "two streams"}
-    given = {"finding": "x", "results": "discrete_transformer/table_2_small", "number": source, "cell": cell}
+    source, cell = "Discrete Transformer, section 7.1, recall", {"model": "hard, weight 0.1"}
+    given = {"finding": "x", "results": "discrete_transformer/stack_language", "number": source, "cell": cell}
     row = findings.judged(findings.Finding.model_validate(given))
     assert (row.verdict, row.why, len(row.ours)) == (findings.UNDECIDED, "one number", 1)
 
