@@ -43,8 +43,8 @@ FIRST = """# Results
 What the papers found, and what our small runs say of it: one row a finding (`python results/write_page.py`).
 
 {counts}
-- *agrees*, *disagrees*: the 95 % interval of the difference over seeds (Student's t, in pairs where seeds are shared)
-  excludes 0 on the published side, or on the other; of a published number: our interval holds it, or does not.
+- *agrees*, *disagrees*: the 95 % interval over seeds (Student's t, in pairs) excludes 0 on the published side, or \
+the other; or holds a number, or not.
 - *undecided*: it holds 0, one seed makes the verdict, or two settings differ. *Does not beat*: the first is worse.
 - *not decidable at this size*: the configuration is another one, or a model has not learned its task.
 - *ours*: means over seeds ± half the interval; *longer*: beyond training; *still improving*: the last update is best.

@@ -234,7 +234,7 @@ def test_missing_and_contradicting_inputs_are_reported(tmp_path):
         (["--train", *two], "neither --valid nor --valid-tsv is given"),
         (["--valid", *two], "neither --train nor --train-tsv is given"),
         (["--train", *two, "--train-tsv", table, "--valid", *two], "--train and --train-tsv are both given"),
-        (["--train", two[0]], f"{two[0]} -o: expected two files, source and target"),
+        (["--train", two[0]], f"--train {two[0]} -o: expected two files, source and target"),
     ):
         result = run("prepare", "parallel", *arguments, "-o", tmp_path / "data")
         assert result.exit_code == 2

@@ -159,7 +159,7 @@ def test_other_data_and_missing_checkpoints_are_rejected(workspace, tmp_path):
     fresh = tmp_path / "fresh"
     fresh.mkdir()
     (fresh / "settings.yaml").write_bytes((workspace / "run" / "settings.yaml").read_bytes())
-    for which, message in (("best", "before its first checkpoint"), ("last", "last needs 1 checkpoints; there are 0")):
+    for which, message in (("best", "the run has no checkpoint"), ("last", "last needs 1 checkpoints; there are 0")):
         with pytest.raises(CheckpointError, match=message):
             open_run(fresh, which)
 

@@ -119,8 +119,9 @@ def test_lengths_and_counts_out_of_range_are_refused(count):
         with pytest.raises(ValueError, match="lengths"):
             loop(torch.rand(1, 2, 4), torch.tensor([length]))
     for name in ("count", "factor", "maximum"):
-        with pytest.raises(ValueError, match=f"{name}=-1; expected at least 0"):
-            LoopedLayers(Layers([]), Layers([]), Layers([]), **{"count": "log", name: -1})
+        for wrong in (-1, 1.5, "logs"):
+            with pytest.raises(ValueError, match=f"{name}={wrong!r}; expected a whole number of at least 0"):
+                LoopedLayers(Layers([]), Layers([]), Layers([]), **{"count": "log", name: wrong})
 
 
 def test_loops_have_no_parameters_and_are_described():

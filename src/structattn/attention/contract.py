@@ -168,8 +168,8 @@ def check_steps(layer: Any, *examples: Tensor) -> None:
     x, *memories = (each.detach().requires_grad_() for each in examples)
     for ends in _memory_ends(*examples):
         steps = partial(lambda ends: by_steps(layer, _initial_state(layer, x, memories, ends), x), ends)
-        names = ["the input", *["the memory"] * len(memories), *[name for name, _ in layer.named_parameters()]]
-        leaves = dict(zip(names, [x, *memories, *layer.parameters()], strict=True))
+        inputs = {"the input": x, **{f"memory {k}": memory for k, memory in enumerate(memories, start=1)}}
+        leaves = {**inputs, **dict(layer.named_parameters())}
         require_same_steps(leaves, layer(x, *memories, None, *ends), steps)
 
 

@@ -1,7 +1,9 @@
 """``structattn explore``: show what runs do on examples and texts, on a page or in a file."""
 
 import json
+import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,7 +20,7 @@ from structattn.cli.options import (
     split_overrides,
     standard_input_lines,
 )
-from structattn.cli.output import print_line
+from structattn.cli.output import print_line, print_warning
 from structattn.support.errors import StructattnError, UsageError
 from structattn.support.files import create_folder
 
@@ -139,12 +141,12 @@ def explore(
             recording_to_json(recorded[path]) if path in runs else read_recording_json(path) for path in paths
         ]
         write_explorer(written, recordings)
-    print_line(str(written), error=not written.is_file())  # after what was written to a device
+    print_line(str(written), error=_is_standard_output(written))
 
 
 def _file(path: Path, *, page: bool) -> Path:
     if str(path) == "-":
-        raise UsageError("- is not taken for standard output; expected a file")
+        raise UsageError(f"--{'output' if page else 'save'} -: expected a file; standard output is /dev/stdout")
     if page and path.suffix.lower() in (".png", ".svg", ".pdf", ".json", ".npz"):
         raise UsageError(
             f"--output {path}: expected a page, .html, whose buttons save pictures; --save writes .json and .npz"
@@ -152,11 +154,16 @@ def _file(path: Path, *, page: bool) -> Path:
     return path
 
 
-def _require_same_text(runs: "Sequence[TrainedRun]", split: str) -> None:
-    """Check that examples of a split have the same text for all runs, whatever their tokens."""
-    sources = [{each.sha256 for each in run.prepared.header.sources if each.split == split} for run in runs]
-    if len({run.prepared.digest for run in runs}) > 1 and not all(each and each == sources[0] for each in sources):
-        raise UsageError(f"the runs have other texts in the split {split!r}; expected --text")
+def _warn_of_other_data(runs: "Sequence[TrainedRun]", split: str) -> None:
+    if len({run.prepared.digest for run in runs}) > 1:
+        print_warning(f"the runs have other data; an example of {split!r} may be another text in each")
+
+
+def _is_standard_output(path: Path) -> bool:
+    """Return whether standard output is this file, or a device, behind whose content no line may follow."""
+    with suppress(OSError):
+        return not path.is_file() or os.path.samestat(path.stat(), os.fstat(1))
+    return False
 
 
 def _runs_among(paths: Sequence[Path]) -> list[Path]:
@@ -194,7 +201,7 @@ def _chosen(
 ) -> dict[str, Sequence[Any]]:
     """Return what to record: the given, the lines of standard input, or the first examples of the split."""
     if examples or (not texts and is_terminal_or_null()):
-        _require_same_text(runs, split)
+        _warn_of_other_data(runs, split)
     if texts or examples:
         return {"texts": texts or [], "examples": examples or []}
     if is_terminal_or_null():

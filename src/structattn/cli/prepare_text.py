@@ -107,10 +107,13 @@ def text(
     print_summary(output)
 
 
-def _two_files(value: tuple[Path, Path] | None) -> tuple[Path, Path] | None:
+def _two_files(
+    context: typer.Context, option: typer.CallbackParam, value: tuple[Path, Path] | None
+) -> tuple[Path, Path] | None:
     """Refuse an option of two files that has one, and takes the name of the next option for the other."""
-    if value is not None and any(str(path).startswith("-") for path in value):
-        raise UsageError(f"{value[0]} {value[1]}: expected two files, source and target")
+    names = {name for each in context.command.params for name in each.opts}
+    if value is not None and not names.isdisjoint(map(str, value)):
+        raise UsageError(f"{option.opts[0]} {value[0]} {value[1]}: expected two files, source and target")
     return value
 
 

@@ -118,9 +118,9 @@ def sweep(
         print_json(rows)
     elif rows:
         print_rows(rows)
-        print_line(f"{output / 'table.json'}")
     if failure is not None:
         raise failure
+    print_line(f"{output / 'table.json'}", error=json)
 
 
 def _parameter(assignment: str) -> tuple[str, bool | float | str]:

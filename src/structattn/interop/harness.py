@@ -147,12 +147,12 @@ class HarnessModel(LM):
 
     def _cut(self, row: _Row, number: int) -> _Row:
         """Drop the first tokens of a row that has more inputs than the model has positions."""
+        if row.first >= len(row.ids):
+            raise DataError(_REQUESTS, "the continuation has no token of its own; expected one", number)
         excess = 0 if self._positions is None else max(0, len(row.ids) - 1 - self._positions)
         if excess >= row.first:
             scored = len(row.ids) - row.first
             raise DataError(_REQUESTS, f"has {scored} tokens to score; the model has {self._positions}", number)
-        if row.first == len(row.ids):
-            raise DataError(_REQUESTS, "the continuation has no token of its own; expected one", number)
         return _Row(row.ids[excess:], row.first - excess)
 
     def _windows(self, ids: tuple[int, ...]) -> list[_Row]:

@@ -241,8 +241,8 @@ class TrainedRun:
 
         Raises:
             DataError: a line cannot be encoded, or is too long for the model.
-            UsageError: the run is of another kind, an argument is out of its range, or a setting invalid or of other
-                answers.
+            UsageError: the run is of another kind, an argument is out of its range, or a setting is invalid or changes
+                no translation.
         """
         require_counts(batch_size=batch_size)
         sampling = seeded_sampling(temperature, top_k, top_p, seed)

@@ -141,7 +141,8 @@ def lower_bound(
     if conditionals.shape != sizes.shape or conditionals.ndim != 1 or not conditionals.size:
         raise ValueError(f"{conditionals.shape} log-probabilities, {sizes.shape} lengths; expected equal (N,), N >= 1")
     if (sizes < 0).any():
-        raise ValueError(f"length {int(np.flatnonzero(sizes < 0)[0])} is {sizes.min()}; expected at least 0")
+        negative = int(np.flatnonzero(sizes < 0)[0])
+        raise ValueError(f"length {negative} is {sizes[negative]}; expected at least 0")
     if num_lengths < 1:
         raise ValueError(f"num_lengths is {num_lengths}; expected at least 1")
     if not (conditionals <= 1e-9).all():  # rounding may lift the only string of a length above probability 1

@@ -62,7 +62,7 @@ class LoopedLayers(nn.Module):
         causal: whether the layers are.
 
     Raises:
-        ValueError: R, the factor or the maximum is below zero.
+        ValueError: R, the factor or the maximum is no whole number of at least 0.
     """
 
     prelude: Any  # Layers, whose hidden states are of one stream here
@@ -81,9 +81,9 @@ class LoopedLayers(nn.Module):
         causal: bool = True,
     ) -> None:
         super().__init__()
-        for name, value in (("count", count), ("factor", factor), ("maximum", maximum)):
-            if value is not None and value != "log" and value < 0:
-                raise ValueError(f"{name}={value}; expected at least 0")
+        for name, value in (("count", 0 if count == "log" else count), ("factor", factor), ("maximum", maximum or 0)):
+            if not isinstance(value, int) or value < 0:
+                raise ValueError(f"{name}={value!r}; expected a whole number of at least 0")
         self.prelude, self.looped, self.coda = prelude, looped, coda
         self.count, self.factor, self.maximum = count, factor, maximum
         self.injected, self.causal = injected, causal

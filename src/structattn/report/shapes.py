@@ -10,8 +10,6 @@ Number = Annotated[float, Field(ge=-1e12, le=1e12)]
 Length = Annotated[int, Field(ge=0, le=1_000_000)]
 Count = Annotated[int, Field(ge=0, le=10**15)]
 Index = Annotated[int, Field(ge=0, le=10_000)]
-
-
 _Band = Annotated[str, Field(pattern=r"^(all|\d{1,7}-\d{1,7}|\d{1,7}\+)$")]  # of lengths
 
 

@@ -5,6 +5,7 @@ import json
 from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from structattn.runs.checkpoint import Identity, LogPrefix
@@ -253,7 +254,7 @@ def check_same_settings(run_dir: RunFolder, settings: RunSettings, limits: Colle
     if not changed_fields(stored, settings, LIMITS):
         new, old = limits_of(settings), limits_of(stored)
         overrides = " ".join(f"training.{name}={json.dumps(new[name])}" for name in new if new[name] != old[name])
-        advice = f"limits are overrides: `structattn train --resume --output {run_dir.path} {overrides}`"
+        advice = f"limits are overrides: `structattn train --resume --output {quote(str(run_dir.path))} {overrides}`"
     raise CheckpointError(f"{run_dir.path}: cannot resume with other settings: {'; '.join(changes)}; {advice}")
 
 

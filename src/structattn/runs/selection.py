@@ -209,7 +209,7 @@ def best_update(path: Path) -> int:
     """
     if not path.exists():
         if not checkpoint_updates(RunFolder(path.parent).checkpoints):
-            raise CheckpointError(f"{path.parent}: the run ended, or was stopped, before its first checkpoint")
+            raise CheckpointError(f"{path.parent}: the run has no checkpoint")
         raise CheckpointError(
             f"{path} is missing: the run has not been validated yet; take the last one (evaluation.checkpoint=last)"
         )

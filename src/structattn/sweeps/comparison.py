@@ -70,7 +70,8 @@ class ClaimResult:
     def texts(self) -> tuple[str, str, str, str]:
         """Our number, the one that it is compared with, their difference and the verdict, for tables."""
         without = " and ".join(", ".join(cell.values()) for cell in self.missing)
-        judged = (MISSING, f"no trial of {without} has the score") if self.judgement is None else self.judgement.texts
+        reason = f"no trial{f' of {without}' if without else ''} has the score"
+        judged = (MISSING, reason) if self.judgement is None else self.judgement.texts
         return short(self.ours), short(self.bound), *judged
 
 

@@ -23,7 +23,7 @@ class SweepResults:
     Args:
         rows: one for each cell with a trial that has ended.
         signatures: the sacrebleu signatures of translation scores.
-        failed: the number of trials that failed when the sweep ended last.
+        failed: the number of trials that failed when the sweep ended last, and have not ended since.
         without_scores: the other cells, with the number of their trials.
     """
 
@@ -70,7 +70,7 @@ def read_sweep_results(sweep: SweepSettings, path: Path, trial_results: Path | N
     without_scores = [(cell, count) for cell, count in cells if all(row.cell != cell for row in rows)]
     return SweepResults(
         *(results, len(trials), rows, signatures, comparisons, claims, folder.runs, read_added(folder.path)),
-        failed=len(failed_trials(folder) & {trial.name for trial in trials}),
+        failed=len(({trial.name for trial in trials} & failed_trials(folder)) - {each.trial.name for each in results}),
         without_scores=without_scores,
     )
 

@@ -132,7 +132,7 @@ def test_an_old_item_can_be_replaced_and_pushed_on_but_not_popped(random_inputs)
 
 def test_a_window_of_nothing_is_refused(random_inputs):
     inputs = random_inputs(1, 2, 1, 1)
-    with pytest.raises(ValueError, match="window=0; expected at least 1"):
+    with pytest.raises(ValueError, match="window=0; expected a whole number of at least 1"):
         nondeterministic_stack(*inputs.all, window=0)
 
 

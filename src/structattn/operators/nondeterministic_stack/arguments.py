@@ -67,7 +67,7 @@ def checked_window(window: int | None) -> int | None:
     Raises:
         ValueError: it is less than 1, or not whole.
     """
-    if window is not None and (window < 1 or window != int(window)):
+    if window is not None and not (window >= 1 and window % 1 == 0):
         raise ValueError(f"window={window}; expected a whole number of at least 1, or None for no limit")
     return window
 

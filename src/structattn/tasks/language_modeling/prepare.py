@@ -229,8 +229,9 @@ def _survey(
             else f"none of its lines was assigned to {split!r}; expected more lines, or a file for it"
         )
         raise DataError(path, empty if total.skipped else none)
-    if not total.size.words:  # of a stream, whose empty lines are kept
-        raise DataError(path, f"all of its {total.lines} lines are blank; expected text")
+    if not total.size.words:
+        which = "its" if file.is_whole else f"the {split!r}"
+        raise DataError(path, f"all of {which} {total.lines} lines are blank; expected text")
     if total.counts.num_evicted and split == TRAIN:
         notices.add(
             f"{path}: {total.counts.num_evicted} rare words do not fit into memory; subwords are trained on the others"

@@ -162,8 +162,9 @@ def make_text_pair_scorer(
 
 
 SETTINGS_OF_SEARCH: Final = ("search", "beam_size", "length_penalty")
-SETTINGS_OF_LENGTHS: Final = ("max_length_ratio", "max_length_offset", "max_length", "unknown_words")
-"""What samples depend on, too."""
+"""What beam search alone depends on."""
+SETTINGS_OF_OUTPUT: Final = ("max_length_ratio", "max_length_offset", "max_length", "unknown_words")
+"""What samples depend on, too: how long translations are, and how unknown words are written."""
 
 
 def make_line_translator(
@@ -181,13 +182,13 @@ def make_line_translator(
     The arguments are those of ``TrainedRun.translate``.
 
     Raises:
-        UsageError: the run is of another kind, an argument is out of its range, or a setting invalid or of other
-            answers.
+        UsageError: the run is of another kind, an argument is out of its range, or a setting is invalid or changes no
+            translation.
     """
     require_counts(n=n)
     own = run.settings.evaluation
     search = own.changed({"beam_size": max(n, own.beam_size) if sampling is None else own.beam_size, **evaluation})
-    allowed = SETTINGS_OF_LENGTHS if sampling is not None else (*SETTINGS_OF_SEARCH, *SETTINGS_OF_LENGTHS)
+    allowed = SETTINGS_OF_OUTPUT if sampling is not None else (*SETTINGS_OF_SEARCH, *SETTINGS_OF_OUTPUT)
     if others := [name for name in evaluation if name not in allowed]:
         how = "translation" if sampling is None else "sampling"
         raise UsageError(f"{', '.join(others)}: not a setting of {how}; expected {', '.join(allowed)}")
