@@ -259,7 +259,7 @@ CATALOGUE = (
             (
                 failing(operators.nondeterministic_stack, *vectors(2, 3), window=0),
                 ValueError,
-                "window=0; expected at least 1, or None for no limit",
+                "window=0; expected a whole number of at least 1, or None for no limit",
             ),
         ),
     ),

@@ -188,6 +188,14 @@ def require_own_folder(folder: Path, own: Collection[str], written: Collection[s
         raise StructattnError(f"{folder}: expected {expected}; found {others[0]!r} in it")
 
 
+def remove_folder_with_only(folder: Path, name: str) -> None:
+    """Remove a folder that has a file of this name and nothing else; Windows keeps one that is locked."""
+    with suppress(OSError):
+        if [each.name for each in folder.iterdir()] == [name]:
+            (folder / name).unlink()
+            folder.rmdir()
+
+
 @contextmanager
 def write_folder_atomically(path: Path, previous: Path | None = None) -> Iterator[Path]:
     """Write a folder atomically. When the context ends without an error, the folder is on disk.

@@ -3,7 +3,7 @@
 import logging
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from os import PathLike
@@ -38,7 +38,7 @@ from structattn.support.errors import (
     StructattnError,
     UsageError,
 )
-from structattn.support.files import create_folder, flush_to_disk
+from structattn.support.files import create_folder, flush_to_disk, remove_folder_with_only
 from structattn.support.locks import exclusive_lock
 from structattn.support.plugins import Plugin, plugins_of
 from structattn.training.assembly import Plan, initial_learner, make_plan, require_weights_fit, restored_run
@@ -186,10 +186,8 @@ def _locked(run_dir: RunFolder, world: World) -> Iterator[None]:
         try:
             yield
         finally:
-            with suppress(OSError):  # Windows does not remove what is locked
-                if is_new and [each.name for each in run_dir.path.iterdir()] == [run_dir.lock.name]:
-                    run_dir.lock.unlink()
-                    run_dir.path.rmdir()
+            if is_new:
+                remove_folder_with_only(run_dir.path, run_dir.lock.name)
 
 
 def _flush_what_a_killed_process_wrote(run_dir: RunFolder) -> None:
