@@ -4,6 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
+
+from structattn.attention.contract import BrokenContractError, require_close_gradients
 
 DECAY, WINDOW = (Path(__file__).with_name(name) for name in ("decay.py", "window.py"))
 
@@ -23,7 +26,19 @@ def test_the_doctor_finds_what_breaks_the_contract(tmp_path, structattn):
     assert "4 of 12 checks fail" in done.stderr
 
 
-def test_the_doctor_measures_gradients_against_the_largest(tmp_path, structattn):
+def test_small_gradients_keep_their_tolerance():
+    """A hundredth of the largest is the least that they are measured against."""
+    expected = [torch.ones(1), torch.full((1,), 1e-3), torch.zeros(1)]
+    names, found = ["a", "b", "c"], [expected[0], expected[1], torch.full((1,), 1e-16)]
+    require_close_gradients(names, found, "others", [each.double() for each in expected], 1e-7)
+    for place, error in ((0, 1e-4), (1, 1e-6), (2, 1e-6)):
+        wrong = [each + error * (place == k) for k, each in enumerate(found)]
+        with pytest.raises(BrokenContractError, match=f"the gradient of {names[place]} differs from others"):
+            require_close_gradients(names, wrong, "others", expected, 1e-5)
+    require_close_gradients([], [], "others", [], 1e-5)
+
+
+def test_the_doctor_measures_zero_gradients_against_others(tmp_path, structattn):
     """That of the keys' bias is 0 but for rounding; another one that is wrong is named."""
     done = structattn("doctor", WINDOW, "--json")
     assert {each["problem"] for each in json.loads(done.stdout)} == {""}
