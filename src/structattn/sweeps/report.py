@@ -49,7 +49,7 @@ def write_sweep_results(path: Path, command: str, sweep: SweepSettings, results:
         "rows": [asdict(row) for row in results.rows],
         "signatures": list(results.signatures),
         "comparisons": [asdict(comparison) for comparison in results.comparisons],
-        "claims": [_without_reason(claim) for claim in results.claims],
+        "claims": [_claim_json(claim) for claim in results.claims],
         "figures": [{"name": figure.name, "caption": figure.caption} for figure in figures],
         "runs": [
             {
@@ -68,8 +68,8 @@ def write_sweep_results(path: Path, command: str, sweep: SweepSettings, results:
     write_atomically(path, json_by_elements(content))
 
 
-def _without_reason(claim: ClaimResult) -> dict[str, Any]:
-    """Return a claim as JSON has it: what is missing is null there."""
+def _claim_json(claim: ClaimResult) -> dict[str, Any]:
+    """Return the fields of a claim; cells without the score are known by their null."""
     return {name: value for name, value in asdict(claim).items() if name != "missing"}
 
 
