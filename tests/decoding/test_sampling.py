@@ -119,6 +119,12 @@ def test_frequencies_are_the_probabilities(written, sampling):
     assert chi_square <= CRITICAL[int(possible.sum()) - 1]
 
 
+@pytest.mark.parametrize("top_k", [0, -1, 2.5, float("nan"), float("inf")])
+def test_a_number_of_classes_is_whole(top_k):
+    with pytest.raises(ValueError, match=f"top_k={top_k}; expected a whole number of at least 1"):
+        Sampling(top_k=top_k)
+
+
 def test_the_log_probability_is_that_of_the_unfiltered_model(written):
     model = written(lambda sentence, step, token: LOGITS[step % 2])
     (text,) = sample(model, model.start(), 6, torch.Generator().manual_seed(1), Sampling(2.0, top_k=3))

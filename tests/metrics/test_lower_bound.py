@@ -28,6 +28,7 @@ def test_a_string_outside_the_language_has_no_finite_bound():
         ([-1.0], [1], 0, "num_lengths is 0"),
         ([-1.0, 0.5], [1, 1], 1, "log-probability 1 is 0.5"),
         ([math.nan], [1], 1, "log-probability 0 is nan"),
+        ([-1.0, -1.0, -1.0], [3, -1, -5], 1, "length 1 is -1; expected at least 0"),
     ],
 )
 def test_invalid_arguments_are_rejected(conditionals, lengths, count, complaint):

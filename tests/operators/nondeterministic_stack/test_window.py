@@ -130,10 +130,11 @@ def test_an_old_item_can_be_replaced_and_pushed_on_but_not_popped(random_inputs)
     assert nondeterministic_stack_weights(*inputs.logits, window=2)[0, 3, 0, 0].argmax() == 1
 
 
-def test_a_window_of_nothing_is_refused(random_inputs):
+@pytest.mark.parametrize("window", [0, -1, 2.5, float("inf"), float("nan")])
+def test_a_window_is_a_whole_number(random_inputs, window):
     inputs = random_inputs(1, 2, 1, 1)
-    with pytest.raises(ValueError, match="window=0; expected a whole number of at least 1"):
-        nondeterministic_stack(*inputs.all, window=0)
+    with pytest.raises(ValueError, match=f"window={window}; expected a whole number of at least 1"):
+        nondeterministic_stack(*inputs.all, window=window)
 
 
 def test_compiles_with_a_window(random_inputs):
