@@ -123,7 +123,7 @@ def test_what_other_settings_proposed_is_not_taken(proposed, run_here, tmp_path)
 
 def test_a_failed_trial_tells_the_optimizer_nothing(proposed, tmp_path):
     class EngineThatFails:
-        """Runs each job at once; the second trial fails."""
+        """Runs each job at once; a trial that is drawn fails, and one that is proposed."""
 
         max_jobs = 1
 
@@ -131,7 +131,7 @@ def test_a_failed_trial_tells_the_optimizer_nothing(proposed, tmp_path):
             self.ended = []
 
         def start(self, job):
-            result = JobResult("failed", "on purpose") if job.trial.restart == 1 else run_job(job)
+            result = JobResult("failed", "on purpose") if job.trial.restart in (1, 3) else run_job(job)
             self.ended.append((job.trial.restart, result))
             return job.trial.restart
 
@@ -142,9 +142,11 @@ def test_a_failed_trial_tells_the_optimizer_nothing(proposed, tmp_path):
         def close(self):
             pass
 
-    with pytest.raises(StructattnError, match="1 of 7 trials failed"):
-        run_sweep(SweepSettings.model_validate(proposed), tmp_path, EngineThatFails, lambda status: None)
+    sweep = SweepSettings.model_validate(proposed)
+    with pytest.raises(StructattnError, match="2 of 7 trials failed"):
+        run_sweep(sweep, tmp_path, EngineThatFails, lambda status: None)
     assert len(sampled(tmp_path)) == 7
+    assert read_sweep_results(sweep, tmp_path).counts == "5 of 7 trials have ended, 2 failed"
 
 
 @pytest.mark.parametrize(

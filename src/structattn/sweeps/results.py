@@ -12,7 +12,7 @@ from structattn.sweeps.outcome import TrialResult
 from structattn.sweeps.plan import Plan
 from structattn.sweeps.sweep import failed_trials, pending_trials, read_results
 from structattn.sweeps.table import TableRow, sacrebleu_signatures, table_rows
-from structattn.sweeps.trials import Cell, make_trials
+from structattn.sweeps.trials import Cell
 from structattn.sweeps.worker import SweepFolder
 
 
@@ -56,8 +56,8 @@ def read_sweep_results(sweep: SweepSettings, path: Path, trial_results: Path | N
         StructattnError: no trial of the sweep has ended.
     """
     folder = SweepFolder(path.absolute(), trial_results)
-    trials = make_trials(sweep, folder.path)
     brackets = Plan(sweep, folder).brackets()
+    trials = [trial for bracket in brackets for trial in bracket.trials]
     results = read_results(folder, brackets)
     if not results:
         raise StructattnError(f"{path}: none of the {len(trials)} trials of the sweep has ended in this folder")
