@@ -7,12 +7,13 @@ import pytest
 from typer.testing import CliRunner
 
 from structattn.cli.app import app
+from structattn.cli.sweep_view import print_claims
 from structattn.metrics.statistics import sample_statistics
 from structattn.settings.sweep import SweepSettings, load_sweep
 from structattn.support.errors import SettingsError, StructattnError
 from structattn.support.json_files import write_json
 from structattn.sweeps import worker as work
-from structattn.sweeps.comparison import check_claims, compare_with_published
+from structattn.sweeps.comparison import ClaimResult, check_claims, compare_with_published
 from structattn.sweeps.results import read_sweep_results
 from structattn.sweeps.table import TableRow
 from structattn.sweeps.trials import make_trials, require_published
@@ -339,6 +340,12 @@ def test_the_command_prints_and_writes_the_results(tree, tmp_path, write_log):
     assert SweepSettings.model_validate(found["settings"]) == SweepSettings.model_validate(
         {key: value for key, value in tree.items() if key not in ("published", "claims")}
     )
+
+
+def test_names_of_cells_in_claims_are_no_markup(capsys):
+    cell = {"model": "[/Tf]"}
+    print_claims([ClaimResult("c", cell, None, 1.0, None, (cell,))])
+    assert "no trial of [/Tf] has the score" in capsys.readouterr().out
 
 
 def test_a_folder_without_trials_of_the_sweep_is_rejected(sweep, tmp_path):

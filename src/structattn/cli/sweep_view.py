@@ -199,5 +199,5 @@ def print_claims(claims: Sequence[ClaimResult]) -> None:
     table = numbers_table(["claim", *claims[0].cell], headings, title="Claims")
     for claim in claims:
         cell = (literal(name) for name in claim.cell.values())
-        table.add_row(literal(claim.description), *cell, *claim.texts)
+        table.add_row(literal(claim.description), *cell, *map(literal, claim.texts))
     print_table(table)
