@@ -2,7 +2,9 @@
 
 import copy
 import json
+import os
 import re
+import shutil
 
 import pytest
 from typer.testing import CliRunner
@@ -86,6 +88,13 @@ def test_a_run_is_scored_beside_the_trials(own, tmp_path):
     expected = sum(sums) / sum(members[band]["num_tokens"] for band in ("14-15", "16+"))
     assert added.splits["test"]["members_difference_beyond"] == pytest.approx(expected)
     (own / "scores" / "test.json").unlink()
+
+
+def test_any_folder_of_a_run_gives_it_a_name(own, tmp_path):
+    odd = shutil.copytree(own, tmp_path / os.fsdecode(b"own\xff"))
+    added = add_run(SWEEP, tmp_path / "sweep", odd / "checkpoints" / "..")
+    assert added.name == r"own\udcff"
+    assert read_added(tmp_path / "sweep") == [added]
 
 
 def test_without_strings_of_trained_lengths_there_is_no_score_within(own, tmp_path):

@@ -17,7 +17,7 @@ from structattn.settings.run import RunSettings
 from structattn.settings.sweep import SweepSettings
 from structattn.support import __version__
 from structattn.support.devices import count_parameters
-from structattn.support.environment import source_commit
+from structattn.support.environment import name_of, source_commit
 from structattn.support.errors import SettingsError, UsageError
 from structattn.support.files import create_folder, write_atomically
 from structattn.support.json_files import Shape, check_shape, read_json, write_json
@@ -91,7 +91,7 @@ def add_run(sweep: SweepSettings, path: Path, run_dir: Path) -> AddedRun:
     _require_size(parameters, [each for each in trials if each.settings.data == trial.settings.data], run_dir)
     scores = {split: scores_to_json(kind_of(opened).evaluate(opened, split, _BATCH_TOKENS)) for split in sweep.evaluate}
     models = [axis for axis, values in sweep.grid.items() if _chooses_model(values.values())]
-    name = run_dir.absolute().name
+    name = name_of(run_dir)
     content = {
         "name": name,
         "cell": {axis: name if axis in models else value for axis, value in trial.cell.items()},
