@@ -1,6 +1,7 @@
 """Extraction from runs: pipeline, files, page and the command."""
 
 import json
+import os
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -303,8 +304,9 @@ def test_a_run_on_other_data_is_refused():
 
 
 def test_report_links_the_page_of_the_automaton(run_dirs, tmp_path):
-    words = ["extract", str(run_dirs["superposition"]), "-o", str(tmp_path / "automaton"), "--strings", "5"]
-    assert CliRunner().invoke(app, [*words, "--max-length", "3"]).exit_code == 0
+    folder = tmp_path / os.fsdecode(b"automaton #1 \xff")
+    run = open_run(run_dirs["superposition"])
+    write_extraction(run, extract(run, ExtractionSettings(strings=5, max_length=3)), folder)
     assert (
         CliRunner().invoke(app, ["report", str(run_dirs["superposition"]), "-o", str(tmp_path / "report")]).exit_code
         == 0
@@ -312,7 +314,7 @@ def test_report_links_the_page_of_the_automaton(run_dirs, tmp_path):
     page = (tmp_path / "report" / "index.html").read_text()
     assert "What the stacks have learned" in page
     assert "best runs of prefixes" not in page  # it may have been learned
-    assert 'href="../automaton/extract.html"' in page
+    assert 'href="../automaton%20%231%20%FF/extract.html"' in page
     assert "no automaton agrees" in page
 
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from structattn.extraction.agreement import Agreement
 from structattn.extraction.automaton import PushdownAutomaton
@@ -68,7 +69,7 @@ def write_extraction(run: TrainedRun, extraction: Extraction, folder: Path) -> l
         else:
             write_atomically(paths[name], text)
     write_atomically(paths["extract.html"], extraction_page(run, extraction))
-    page = os.path.relpath(paths["extract.html"], run.run_dir)
+    page = quote(os.fsencode(os.path.relpath(paths["extract.html"], run.run_dir)))  # which may not be UTF-8
     analysis = {"update": run.update, "page": page, "scores": scores_of(extraction), **content}
     write_analysis(run.run_dir, EXTRACTION, KIND, analysis)
     return list(paths.values())

@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, unquote_to_bytes
 
 from structattn.extraction.files import KIND
 from structattn.report.page import MISSING, Markup, joined, number_cell, stacked_table, tag
@@ -34,11 +35,11 @@ def extraction_section(runs: Sequence[tuple[Run, LineStyle]], report: Path) -> M
 
 
 def _name(run: Run, style: LineStyle, content: Mapping[str, Any], report: Path) -> Markup:
-    page = run.folder / str(content["page"])
+    page = run.folder / os.fsdecode(unquote_to_bytes(content["page"]))
     name = joined(swatch(style), run.name)
     if not page.is_file():
         return tag("th", name)
-    return tag("th", tag("a", name, href=Path(os.path.relpath(page, report)).as_posix()))
+    return tag("th", tag("a", name, href=quote(os.fsencode(Path(os.path.relpath(page, report)).as_posix()))))
 
 
 def _cells(content: Mapping[str, Any]) -> list[Markup]:
