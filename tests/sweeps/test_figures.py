@@ -74,8 +74,10 @@ def test_cells_without_scores_are_not_drawn():
 def test_figures_are_written_next_to_the_results(tmp_path):
     results = SweepResults([], 0, ROWS, [], [], [], tmp_path)
     folder = tmp_path / "results" / "new"
-    write_sweep_results(folder / "small.json", "structattn sweep recipe.yaml", sweep(), results)
+    command = "structattn sweep recipe.yaml --trial-results t\udcff.jsonl"  # of a path that is not UTF-8
+    write_sweep_results(folder / "small.json", command, sweep(), results)
     content = json.loads((folder / "small.json").read_text())
+    assert content["command"] == command
     assert content["figures"] == [{"name": "small-depth-test-bleu", "caption": "BLEU by depth"}]
     assert "figures" not in content["settings"]
     assert {path.name for path in folder.iterdir()} == {"small.json"} | {

@@ -65,7 +65,8 @@ def write_sweep_results(path: Path, command: str, sweep: SweepSettings, results:
         "added": [asdict(each) for each in results.added],
         "settings": sweep.model_dump(mode="json", exclude_defaults=True, exclude={"published", "claims", "figures"}),
     }
-    write_atomically(path, json_by_elements(content))
+    # A path in the command may not be UTF-8.
+    write_atomically(path, json_by_elements(content).encode(errors="backslashreplace"))
 
 
 def _claim_json(claim: ClaimResult) -> dict[str, Any]:
