@@ -134,6 +134,7 @@ def test_minimal_form_keeps_the_language_and_merges_copies():
         },
         REVERSAL.finals | {Configuration(6, 0)},
     )
+    assert (doubled.num_choices, doubled.is_deterministic) == (1, False), "where to start"
     minimal = minimized(doubled)
     assert len(minimal.automaton.controls) == 2
     assert minimal.automaton.is_deterministic

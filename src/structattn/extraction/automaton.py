@@ -65,13 +65,14 @@ class PushdownAutomaton:
 
     @property
     def num_choices(self) -> int:
-        """The number of (control, symbol, top) with several transitions: 0 if it is deterministic with one start."""
-        return sum(count > 1 for count in Counter(each[:3] for each in self.transitions).values())
+        """The number of (control, symbol, top) with several transitions, and 1 for several starts."""
+        steps = Counter(each[:3] for each in self.transitions).values()
+        return sum(count > 1 for count in (*steps, len(self.starts)))
 
     @property
     def is_deterministic(self) -> bool:
         """Whether no step and no start leaves a choice."""
-        return self.num_choices == 0 and len(self.starts) <= 1
+        return self.num_choices == 0
 
     def renamed(self, control: Callable[[int], int], item: Callable[[int], int]) -> "PushdownAutomaton":
         """Return the automaton with other numbers; what gets equal numbers is merged, and its counts are added."""
