@@ -114,7 +114,7 @@ class TableRow:
 
     Args:
         cell: axis -> name of its value.
-        best: the lowest validation score, by which a trial is selected (DuSell & Chiang 2024).
+        best: the validation score of the selected trial, the lowest (DuSell & Chiang 2024) unless BLEU selects.
         selected: the name of the selected trial.
         validation: statistics of the validation score over the trials that have ended.
         sampled: the random hyperparameters of the selected trial.
