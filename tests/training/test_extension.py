@@ -109,6 +109,18 @@ def test_a_patience_that_would_have_ended_the_run_before_is_stated(settings_for,
     assert "early_stopping_patience=1 would have ended this run before" in caplog.text
 
 
+def test_validations_after_the_newest_checkpoint_do_not_count(settings_for, tmp_path, caplog):
+    """A process that was killed while it saved has logged the last validation, which the extension makes again."""
+    training = {"validate_every": 1, "optimizer": {"learning_rate": 0.3}}
+    end = train(settings_for(early_stopping_patience=2, max_updates=60, **training), tmp_path / "through").update
+    train(settings_for(max_updates=end, **training), tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / "checkpoints" / str(end))
+    train(None, tmp_path / "run", resume=True, limits={"early_stopping_patience": 2, "max_updates": 60})
+    assert contents(tmp_path / "run") == contents(tmp_path / "through")
+    assert extensions(tmp_path / "run")[0]["differences"] == []
+    assert not caplog.records
+
+
 def test_checkpoints_from_before_and_after_belong_to_the_run(settings_for, tmp_path):
     train(settings_for(max_updates=4, validate_every=2), tmp_path / "run")
     train(None, tmp_path / "run", resume=True, limits={"max_updates": 6})

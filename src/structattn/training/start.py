@@ -137,7 +137,8 @@ def extend(
         )
     reason = reason_of_end(run_dir)
     before = with_limits(settings, limits)
-    differences = [*_of_schedule(before, settings, progress, order), *_of_patience(run_dir, settings.training)]
+    differences = [*_of_schedule(before, settings, progress, order)]
+    differences += _of_patience(run_dir, settings.training, progress)
     if reason is not None and progress.last_validation == progress.update:
         differences += _of_last_validation(run_dir, before, progress, order)
     return Extension(progress.update, reason, limits, tuple(differences))
@@ -157,10 +158,11 @@ def _of_schedule(before: RunSettings, after: RunSettings, progress: Progress, or
         )
 
 
-def _of_patience(run_dir: RunFolder, training: TrainingSettings) -> Iterator[str]:
+def _of_patience(run_dir: RunFolder, training: TrainingSettings, progress: Progress) -> Iterator[str]:
     first = sum(stage.epochs for stage in training.curriculum)  # validations in the curriculum do not count
     bad = longest = 0
-    for event in events_of(run_dir.events, ["validation"]):
+    events = events_of(run_dir.events, ["validation"])  # those after the checkpoint will be written again
+    for event in (each for each in events if each["update"] <= progress.last_validation):
         bad = 0 if event["improved"] else bad + (event["epoch"] > first)
         longest = max(longest, bad)
     if training.early_stopping_patience is not None and longest >= training.early_stopping_patience:
