@@ -17,6 +17,7 @@ from structattn.operators import RecurrentStack
 from structattn.settings.attention import NoAttention
 from structattn.settings.base import members_of
 from structattn.settings.embeddings import POSITIONS
+from structattn.settings.huggingface import InsertedStack
 from structattn.settings.layers import AddedStack, CrossAttention, Layer
 from structattn.settings.mechanisms import MECHANISMS, Mechanism
 from structattn.settings.recurrent import RecurrentStackSettings
@@ -50,6 +51,13 @@ def test_added_stacks_are_built(kind):
 def test_cross_attention_is_built(kind):
     built = build_cross_attention(MODEL, settings_of(kind))
     assert isinstance(built, nn.Module) == (settings_of(kind).attention != "none")
+
+
+@pytest.mark.parametrize("place", [Layer, AddedStack, CrossAttention, RecurrentStackSettings, InsertedStack])
+def test_settings_without_defaults_are_those_of_one_mechanism(place):
+    """Digests are of them, and exported models have them."""
+    given = [settings_of(kind).model_dump(exclude_defaults=True) for kind in members_of(place)]
+    assert all(given.count(each) == 1 for each in given)
 
 
 def takes_attention_dropout(model):

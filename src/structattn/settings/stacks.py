@@ -113,7 +113,7 @@ class StackPointer(Settings):
 class StackTrans(Settings):
     """Small bounded stacks that are read over all cells (StackTrans, 2025)."""
 
-    attention: Literal["stack_trans"] = "stack_trans"
+    attention: Literal["stack_trans"]
     stack_embedding_size: Size = Field(default=64, description="size of the vectors of all stacks together")
     num_heads: Size = Field(default=4, description="number of stacks")
     depth: Size = Field(default=24, description="number of cells of a stack; items below the last one are lost")
@@ -127,3 +127,9 @@ class StackTrans(Settings):
     )
 
     _check_num_heads = model_validator(mode="after")(_require_equal_parts)
+
+
+class DepthStack(StackTrans):
+    """StackTrans over depth."""
+
+    attention: Literal["stack_trans"] = "stack_trans"

@@ -20,7 +20,7 @@ from structattn.settings.embeddings import (
 )
 from structattn.settings.layers import DEFAULT_LAYERS, CrossLayers, Layers, Loops
 from structattn.settings.mechanisms import mechanism_of
-from structattn.settings.stacks import StackPointer, StackTrans
+from structattn.settings.stacks import DepthStack, StackPointer
 
 _CROSS = "cross-attention of decoder layer"
 
@@ -129,7 +129,7 @@ class LayeredSettings(TransformerSettings):
     loops: Loops | None = Field(
         default=None, description="layers that are applied several times: how often, or a mapping; null: none"
     )
-    depth_stack: StackTrans | None = Field(
+    depth_stack: DepthStack | None = Field(
         default=None, description="StackTrans over depth, a step after each layer, as published; null: none"
     )
     tied_embeddings: bool = Field(

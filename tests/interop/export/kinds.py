@@ -25,6 +25,7 @@ CAUSAL = {
     "superposition": ("dyck", {**TIED, "layers": "1.superposition-4"}, "StructattnForCausalLM"),
     "nondeterministic": ("dyck", {**SIZES, "layers": "nondeterministic-1-2-3"}, "StructattnForCausalLM"),
     "stack pointer": ("dyck", {**SIZES, "layers": POINTERS}, "StructattnForCausalLM"),
+    "stack_trans": ("dyck", {**SIZES, "layers": "stack_trans-4"}, "StructattnForCausalLM"),
     "hard": ("sentences", {**SIZES, "layers": "hard"}, "StructattnForCausalLM"),
     "gaussian": ("stream", {**SIZES, "layers": "gaussian"}, "StructattnForCausalLM"),
     "two streams": ("dyck", {"kind": "two_stream", "num_layers": 1, **SIZES}, "StructattnForCausalLM"),

@@ -156,7 +156,7 @@ def test_an_unknown_stack_is_refused_with_those_that_can_be_added_and_the_way_to
 def test_settings_of_any_mechanism_that_can_be_added_are_taken(hf, gpt2):
     from structattn.settings.stacks import StackTrans
 
-    given = StackTrans(stack_embedding_size=4, num_heads=2)
+    given = StackTrans(attention="stack_trans", stack_embedding_size=4, num_heads=2)
     forms = (given, MappingProxyType(given.model_dump()), given.model_dump())
     stacked = [hf.add_stack_attention(gpt2(), each, layers=[-1]) for each in forms]
     assert all(each.config.stack == stacked[0].config.stack for each in stacked)
