@@ -140,6 +140,10 @@ class Hyphenated(Settings):
     attention: Literal["twice-over"]
 
 
+class Unnamed(Settings):
+    attention: Literal["twice"] = "twice"
+
+
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
@@ -148,6 +152,7 @@ class Hyphenated(Settings):
         (Mechanism(TwoNames, layer=twice), "TwoNames: has no field attention with its name"),
         (Mechanism(nn.Linear, layer=twice), "expected a subclass of structattn.settings.Settings"),
         (Mechanism(Hyphenated, layer=twice), "attention is 'twice-over'; expected letters, digits and underscores"),
+        (Mechanism(Unnamed, layer=twice), 'attention has a default; expected attention: Literal["twice"]'),
         (Mechanism(Twice), "mechanism 'twice': has no builder; expected layer, a function of (d_model, settings)"),
         (Mechanism(Twice, self_attention=twice, added_stack=True), "has no builder; expected layer"),
         (

@@ -183,7 +183,7 @@ def registered_name(settings: type[Settings], field: str) -> str:
     """Return the name under which a settings class is registered, the literal of a field.
 
     Raises:
-        UsageError: it has no such field.
+        UsageError: it has no such field, or one with a default, which digests and exported settings would leave out.
     """
     if not (isinstance(settings, type) and issubclass(settings, Settings)):
         raise UsageError(f"{settings!r}: expected a subclass of structattn.settings.Settings")
@@ -193,6 +193,8 @@ def registered_name(settings: type[Settings], field: str) -> str:
         raise UsageError(f'{settings.__name__}: has no field {field} with its name, as {field}: Literal["decay"]')
     if not names[0].isidentifier():  # of which short forms such as 2.decay-4 consist
         raise UsageError(f"{settings.__name__}: {field} is {names[0]!r}; expected letters, digits and underscores")
+    if not settings.model_fields[field].is_required():
+        raise UsageError(f'{settings.__name__}: {field} has a default; expected {field}: Literal["{names[0]}"]')
     return names[0]
 
 
