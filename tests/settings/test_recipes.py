@@ -82,6 +82,12 @@ def test_a_folder_is_not_a_file_of_settings(tmp_path):
         load_settings(tmp_path)
 
 
+@pytest.mark.parametrize("load", [load_settings, load_sweep])
+def test_a_file_that_the_system_refuses_is_named(load):
+    with pytest.raises(SettingsError, match=r"^a{300}: (File name too long$|neither a file)"):
+        load("a" * 300)
+
+
 def test_only_recipes_are_printed():
     result = CliRunner().invoke(app, ["list", "models", "gpt2"])
     assert result.exit_code == 2

@@ -32,17 +32,21 @@ def settings_file(name: str | PathLike[str], folder: Path = Path()) -> Path:
         folder: the folder that the path is relative to.
 
     Raises:
-        SettingsError: there is neither such a recipe nor such a file, or it is a folder.
+        SettingsError: there is neither such a recipe nor such a file, it is a folder, or its folder cannot be read.
     """
     text = str(name).replace(os.sep, "/")
     known = {_name(path): path for path in _FOLDER.rglob("*.yaml")}
     path = known[text] if text in known else folder / text
-    if not path.exists():
+    try:
+        exists, is_folder = path.exists(), path.is_dir()
+    except OSError as error:  # also of a name that is too long
+        raise SettingsError(f"{path}: {error.strerror}") from None
+    if not exists:
         hint = did_you_mean(text.removeprefix("recipes/").removesuffix(".yaml"), known)
         raise SettingsError(
             f"{path}: neither a file nor a recipe{hint or '; `structattn list recipes` shows the recipes'}"
         )
-    if path.is_dir():
+    if is_folder:
         raise SettingsError(
             f"{path}: is a folder; expected a file of settings, or a recipe of `structattn list recipes`"
         )
