@@ -9,6 +9,7 @@ from safetensors.torch import load_file
 
 from structattn.runs.folder import RunFolder
 from structattn.settings.run import resolve_settings
+from structattn.settings.training import Budget
 from structattn.support.errors import CheckpointError, StructattnError, UsageError
 from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
 from structattn.tasks.model import vocabulary_weights
@@ -114,6 +115,9 @@ def test_what_is_refused_before_anything_is_created(folder, tmp_path):
         train(settings_for(folder / "reversal", d_ff=6), tmp_path / "run", initial_run=folder / "source")
     with pytest.raises(StructattnError, match="missing is not a run folder"):
         train(settings_for(folder / "dyck"), tmp_path / "run", initial_run=folder / "missing")
+    train(settings_for(folder / "dyck"), tmp_path / "paused", pause_after=Budget(1, "updates"))
+    with pytest.raises(CheckpointError, match=r"not been validated yet; resume it, .* \(.*; not with train --from\)$"):
+        train(settings_for(folder / "dyck"), tmp_path / "run", initial_run=tmp_path / "paused")
     assert not (tmp_path / "run").exists()
 
 

@@ -211,7 +211,8 @@ def best_update(path: Path) -> int:
         if not checkpoint_updates(RunFolder(path.parent).checkpoints):
             raise CheckpointError(f"{path.parent}: the run has no checkpoint")
         raise CheckpointError(
-            f"{path} is missing: the run has not been validated yet; take the last one (evaluation.checkpoint=last)"
+            f"{path} is missing: the run has not been validated yet; resume it, or take its last checkpoint "
+            "(evaluation.checkpoint=last; not with train --from)"
         )
     update = read_json(path, "best").get("update")
     if type(update) is not int or update < 0:
