@@ -141,6 +141,14 @@ def test_not_finite_loss_is_reported_by_the_process_that_computed_it(starter, sm
     assert log.count("ReportedError") == 1
 
 
+def test_a_norm_that_overflows_is_reported_by_processes_that_hold_parts_of_the_model(starter, small_settings, tmp_path):
+    settings = without_dropout(small_settings, "1", strategy="fsdp", receptive_field_weight=1e25)
+    assert [starter.wait(pid) for pid in starter.start_together(settings, tmp_path / "run")] == [1, 1]
+    log = starter.log.read_text()
+    assert "first: the sum of the squares of the gradients, which are finite;" in log
+    assert log.count("ReportedError") == 1
+
+
 @pytest.mark.slow
 def test_processes_of_the_settings_are_those_of_torchrun(starter, small_settings, outcome, tmp_path):
     settings = small_settings(gradient_accumulation_steps=2)

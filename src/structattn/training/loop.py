@@ -110,8 +110,9 @@ def _non_finite_error(
         optimizer.zero_grad()
     with record_non_finite(learner.model) as values:
         accumulate_gradients(learner, task, update.batches, update.idle)
+    gradient = first_gradient_not_finite(learner.model)  # by all processes, which may hold parts of it
     learner.world.require_first_with(bool(values))
-    first = values[0] if values else first_gradient_not_finite(learner.model)
+    first = values[0] if values else gradient
     set_generator_states(generators, learner.device)
     for optimizer in learner.optimizers:
         optimizer.zero_grad()

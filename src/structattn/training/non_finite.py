@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn.utils import get_total_norm
 
+from structattn.runs.selection import whole
+
 
 @contextmanager
 def record_non_finite(model: torch.nn.Module) -> Iterator[list[str]]:
@@ -38,12 +40,15 @@ def _hook(label: str, values: list[str]) -> Callable[..., None]:
 
 
 def first_gradient_not_finite(model: torch.nn.Module) -> str:
-    """Return a description of the first gradient of a parameter that is not finite, or of a norm that overflows."""
+    """Return a description of the first gradient of a parameter that is not finite, or of a norm that overflows.
+
+    Processes that hold parts of the model must call this together.
+    """
     for name, parameter in model.named_parameters():
-        if parameter.grad is not None and not _is_finite(parameter.grad):
+        if parameter.grad is not None and not _is_finite(whole(parameter.grad)):
             return f"the gradient of {name}"
     gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
-    if not _is_finite(get_total_norm(gradients)):
+    if not _is_finite(whole(get_total_norm(gradients))):
         return "the sum of the squares of the gradients, which are finite"
     return "not reproduced when the step was repeated"
 
