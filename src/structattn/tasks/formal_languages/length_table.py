@@ -53,23 +53,27 @@ def _parts(right: tuple[str, ...], terminals: frozenset[str]) -> list[tuple[str,
 
 def binarize(rules: Iterable[Rule], alphabet: Iterable[str]) -> Iterator[Rule]:
     """Split right-hand sides until none has more than two symbols; equal parts share one new nonterminal."""
-    terminals, known = frozenset(alphabet), set[tuple[str, ...]]()
-    pending = list(rules)
+    terminals, names, pending = frozenset(alphabet), dict[tuple[str, ...], str](), list(rules)
+    taken = {*terminals, *(each.left for each in pending)}
     while pending:
         each = pending.pop()
         if len(each.right) <= 2:
             yield each
             continue
         parts = _parts(each.right, terminals)
-        pending.append(Rule(each.left, tuple(_name(part) for part in parts), each.weight))
-        for part in parts:
-            if len(part) > 1 and part not in known:
-                known.add(part)
-                pending.append(Rule(_name(part), part, Fraction(1)))
+        new = [part for part in dict.fromkeys(parts) if len(part) > 1 and part not in names]
+        names |= {part: _new_name(part, taken) for part in new}
+        pending.append(each._replace(right=tuple(names.get(part, part[0]) for part in parts)))
+        pending += [Rule(names[part], part, Fraction(1)) for part in new]
 
 
-def _name(part: tuple[str, ...]) -> str:
-    return part[0] if len(part) == 1 else f"<{' '.join(part)}>"
+def _new_name(part: tuple[str, ...], taken: set[str]) -> str:
+    """Return a name for a part, and add it to those that are taken."""
+    name = f"<{' '.join(part)}>"
+    while name in taken:  # symbols such as "<a" may spell the name of another part
+        name = f"<{name}>"
+    taken.add(name)
+    return name
 
 
 def binary_rules(grammar: Grammar) -> BinaryRules:

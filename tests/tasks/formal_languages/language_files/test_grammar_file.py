@@ -49,6 +49,10 @@ CASES = {
             "VP": {"sleeps": F(3, 4), "sees NP": F(1, 4)},
         },
     ),
+    "brackets in symbols": (  # a part of the first alternative and one of the second are spelled <<c z> q>
+        "S -> a <c z> q w | p b c z q w",
+        {"S": {"a <c z> q w": F(1, 2), "p b c z q w": F(1, 2)}},
+    ),
 }
 
 
