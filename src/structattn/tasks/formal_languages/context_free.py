@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from structattn.settings.choices import Variant
 from structattn.support.progress import Advance, show_nothing
-from structattn.tasks.formal_languages.grammar import Grammar, normal_form, with_variant
+from structattn.tasks.formal_languages.grammar import Grammar, normal_form, rounded, with_variant
 from structattn.tasks.formal_languages.length_table import (
     BinaryRules,
     FloatArray,
@@ -219,13 +219,17 @@ class ContextFreeLanguage:
         variant: ``faithful``: the probabilities of the grammar; ``reference``: those of the code behind the published
             numbers. See ``structattn.tasks.formal_languages.grammar``.
         grammar: a grammar whose weights sum to 1 per left-hand side.
+
+    Raises:
+        ValueError: the grammar has no normal form, see ``normal_form``; or its weights, or the probability of the empty
+            string, are below the normal numbers of float64.
     """
 
     def __init__(self, name: str, variant: Variant, grammar: Grammar) -> None:
         self.name, self.variant, self.grammar = name, variant, grammar
         normal = normal_form(grammar, variant)
         self._rules = binary_rules(normal.grammar)
-        self._log_empty = math.log(normal.empty) if normal.empty else -math.inf
+        self._log_empty = math.log(rounded(normal.empty)) if normal.empty else -math.inf
         self._cached_tables: tuple[LengthTable, Sampler] | None = None
 
     def __repr__(self) -> str:

@@ -1,5 +1,6 @@
 """Probabilistic context-free grammars and their normal form."""
 
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -167,6 +168,17 @@ def exact(value: Fraction) -> Fraction:
             f"a weight is a fraction whose denominator has more than {MAX_BITS} bits; expected simpler weights"
         )
     return value
+
+
+def rounded(value: Fraction) -> float:
+    """Return a weight in double precision.
+
+    Raises:
+        ValueError: it is below the normal numbers of float64.
+    """
+    if (number := float(value)) < sys.float_info.min:
+        raise ValueError(f"a product of weights is below {sys.float_info.min:.3g}; expected greater weights")
+    return number
 
 
 def _limited(rules: Iterable[Rule]) -> Iterator[Rule]:

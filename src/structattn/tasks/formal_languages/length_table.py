@@ -10,7 +10,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from structattn.tasks.formal_languages.grammar import Grammar, Rule
+from structattn.tasks.formal_languages.grammar import Grammar, Rule, rounded
 
 FloatArray = NDArray[np.float64]
 IndexArray = NDArray[np.int64]
@@ -77,7 +77,11 @@ def _new_name(part: tuple[str, ...], taken: set[str]) -> str:
 
 
 def binary_rules(grammar: Grammar) -> BinaryRules:
-    """Convert a grammar without empty and unary rules to arrays."""
+    """Convert a grammar without empty and unary rules to arrays.
+
+    Raises:
+        ValueError: a weight is below the normal numbers of float64.
+    """
     rules = list(binarize(grammar.rules, grammar.alphabet))
     names = (*grammar.alphabet, *sorted({each.left for each in rules}))
     index_of = {name: index for index, name in enumerate(names)}
@@ -85,9 +89,9 @@ def binary_rules(grammar: Grammar) -> BinaryRules:
     pairs = []
     for left, right, weight in rules:
         if len(right) == 1:
-            emissions[index_of[left], index_of[right[0]]] += float(weight)
+            emissions[index_of[left], index_of[right[0]]] += rounded(weight)
         else:
-            pairs.append((index_of[left], index_of[right[0]], index_of[right[1]], float(weight)))
+            pairs.append((index_of[left], index_of[right[0]], index_of[right[1]], rounded(weight)))
     pairs.sort()
     parents, lefts, rights = (np.array([pair[side] for pair in pairs], dtype=np.int64) for side in range(3))
     weights = np.array([pair[3] for pair in pairs], dtype=np.float64)

@@ -209,6 +209,9 @@ BAD = {
     "S0 -> a S1\n"
     + "\n".join(f"S{i} -> S{i + 1} S{i + 1}" for i in range(1, 30))
     + "\nS30 -> ε [1/3] | a": "4096 bits",
+    f"S -> A A A A | a\nA -> ε [1/{10**90}] | b": "a.cfg: a product of weights is below 2.23e-308",
+    "".join(f"S{i} -> S{i + 1} [1/{10**90}] | 'x{i}'\n" for i in range(4))
+    + "S4 -> a": "a.cfg: a product of weights is below 2.23e-308; expected greater weights",
 }
 
 
