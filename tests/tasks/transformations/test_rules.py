@@ -43,21 +43,28 @@ def test_rules_on_each_shape(task, source, right, wrong, modifier):
 
 
 @pytest.mark.parametrize(
-    "source",
+    ("task", "source"),
     [
-        "quest",
-        "my yak does sleep .",
-        "my yak sleep . quest",
-        "my yak does sleep quest",
-        "my yak does amuse . quest",
-        "my yak does sleep the newt . quest",
-        "yak does sleep . quest",
-        "my does sleep . quest",
+        ("question", "quest"),
+        ("question", "my yak does sleep ."),
+        ("question", "my yak sleep . quest"),
+        ("question", "my yak does sleep quest"),
+        ("question", "my yak does amuse . quest"),
+        ("question", "my yak does sleep the newt . quest"),
+        ("question", "yak does sleep . quest"),
+        ("question", "my does sleep . quest"),
+        ("question", "my yak does slept . quest"),
+        ("question", "my yak near newt the does sleep . quest"),
+        ("question", "does my yak sleep ? decl"),
+        ("tense", "my yak sleeps . PRESENT"),
+        ("tense", "my yak who the newt greeted slept . PRESENT"),
+        ("tense", "my yak who the gnu amused slept . PRESENT"),
+        ("tense", "my yak near one gnu slept . PAST"),
     ],
 )
-def test_other_sentences_are_refused(source):
+def test_other_sentences_are_refused(task, source):
     with pytest.raises(ValueError, match=r"not a sentence of the grammar|expected decl or quest"):
-        TRANSFORMATIONS["question"].target(tuple(source.split()))
+        TRANSFORMATIONS[task].target(tuple(source.split()))
 
 
 def test_the_linear_rule_can_only_differ_where_another_noun_intervenes():

@@ -1,5 +1,6 @@
 """The grammar of question formation and tense reinflection, and its words (McCoy et al. 2020)."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -89,47 +90,54 @@ class Clause(NamedTuple):
 
 
 def parse(words: Sequence[str], has_auxiliaries: bool) -> Clause:
-    """Return the structure of a sentence that ends in its full stop.
+    """Return the structure of a sentence that ends in its full stop; without auxiliaries, verbs are in the past.
 
     Raises:
         ValueError: the words are not a sentence of the grammar.
     """
-    try:
-        end, modifier, of_subject = _noun_phrase(words, 0, has_auxiliaries)
-        verb = end + has_auxiliaries
-        of_object: tuple[tuple[int, int], ...] = ()
-        last = verb + 1
-        if _is_transitive(words[verb]):
-            last, _, of_object = _noun_phrase(words, verb + 1, has_auxiliaries)
-        tags = [part_of_speech(words[index]) for index in (verb, *([end] if has_auxiliaries else []))]
-        if tags != ["V", "A"][: len(tags)] or tuple(words[last:]) != (".",):
-            raise ValueError
-    except (IndexError, ValueError):
-        raise ValueError(f"{' '.join(words)!r:.100}: not a sentence of the grammar") from None
-    return Clause(modifier, end, (*of_subject, (end, 1), *of_object))
+    letters = "".join(_LETTERS[has_auxiliaries].get(word, "?") for word in words)
+    found = _SENTENCES[has_auxiliaries].fullmatch(letters)
+    if found is None:
+        raise ValueError(f"{' '.join(words)!r:.100}: not a sentence of the grammar")
+    main, modifier = found.end("subject"), _modifier(found["subject"])
+    objects = () if found["object"] is None else _agreement(found["object"], found.start("object"))
+    return Clause(modifier, main, (*_agreement(found["subject"], 0), (main, 1), *objects))
 
 
-def _noun_phrase(
-    words: Sequence[str], start: int, has_auxiliaries: bool
-) -> tuple[int, str, tuple[tuple[int, int], ...]]:
-    """Return the end of a noun phrase, its modifier, and the agreement inside it."""
-    noun, after = start + 1, start + 2
-    if words[start] not in DETERMINERS or words[noun] not in NUMBER:
-        raise ValueError
-    if words[after] in PREPOSITIONS:
-        return after + 3, "PP", ()
-    if words[after] not in RELATIVIZERS:
-        return after, "none", ()
-    if words[after + 1] in DETERMINERS:
-        return after + 4 + has_auxiliaries, "ORC", ((after + 3, after + 2),)
-    agreement = ((after + 1, noun),)
-    if _is_transitive(words[after + 1 + has_auxiliaries]):
-        return after + 4 + has_auxiliaries, "SRCt", agreement
-    return after + 2 + has_auxiliaries, "SRCi", agreement
+def _letters(has_auxiliaries: bool) -> dict[str, str]:
+    """Return the letter of each word of a sentence: its part of speech; of verbs t (transitive) or i (intransitive)."""
+    verbs = {verb if has_auxiliaries else past: "t" if verb in TRANSITIVE else "i" for verb, past in PAST.items()}
+    return {word: tag for word, tag in _TAGS.items() if tag in "DNAPR"} | verbs | {".": "."}
 
 
-def _is_transitive(verb: str) -> bool:
-    return BASE.get(verb, verb) in TRANSITIVE
+def _sentences(auxiliary: str) -> re.Pattern[str]:
+    modifier = f"PDN|RDN{auxiliary}t|R{auxiliary}tDN|R{auxiliary}i"
+    phrase = f"DN(?:{modifier})?"
+    return re.compile(rf"(?P<subject>{phrase}){auxiliary}(?:i|t(?P<object>{phrase}))\.")
+
+
+_LETTERS: Final = {has_auxiliaries: _letters(has_auxiliaries) for has_auxiliaries in (False, True)}
+_SENTENCES: Final = {False: _sentences(""), True: _sentences("A")}
+
+
+def _modifier(phrase: str) -> str:
+    """Return the modifier of a noun phrase of letters."""
+    match phrase[2:4]:
+        case "":
+            return "none"
+        case "PD":
+            return "PP"
+        case "RD":
+            return "ORC"
+    return "SRCt" if "t" in phrase else "SRCi"
+
+
+def _agreement(phrase: str, start: int) -> tuple[tuple[int, int], ...]:
+    """Return the agreement inside a noun phrase: the index of the auxiliary, or verb, and that of its noun."""
+    modifier = _modifier(phrase)
+    if modifier not in RELATIVE_CLAUSES:
+        return ()
+    return ((start + 5, start + 4),) if modifier == "ORC" else ((start + 3, start + 1),)
 
 
 def _move(words: Words, position: int) -> Words:
@@ -236,6 +244,7 @@ class Transformation:
         if source[-1:] == (self.change_word,):
             return rule(source[:-1])
         if source[-1:] == (self.copy_word,):
+            parse(source[:-1], self.has_auxiliaries)
             return source[:-1]
         raise ValueError(f"{' '.join(source)!r:.100}: expected {self.copy_word} or {self.change_word} at the end")
 
