@@ -111,6 +111,7 @@ def test_a_run_records_the_plugin_of_its_language(tmp_path, tree):
         (lambda x: (x[:, 1:], x), "x has shape \\(4, 2\\)"),
         (lambda x: (x, x[0]), "y is array"),
         (lambda x: (x, x.tolist()), "y is \\[\\["),
+        (lambda x: (x, x[:, :0]), "y has length 0; expected at least one symbol, or a greater min_length"),
         (lambda x: x, "returns ndarray; expected a tuple of x and y"),
     ],
 )

@@ -40,7 +40,8 @@ class Transduction:
         description: one line.
         inputs: the alphabet of x.
         outputs: the alphabet of y.
-        draw: maps (length of x, count N, generator) to indices x (N, length) and y (N, length of y).
+        draw: maps (length of x, count N, generator) to indices x (N, length) and y (N, length of y); y has at least one
+            symbol.
         level: the class of the task: "regular", "deterministic context-free", "context-sensitive", "recognition" or
             "completion".
         min_length: the minimum length of x.
@@ -100,6 +101,8 @@ class Transduction:
         x, y = drawn
         _require_indices(f"{where}: x", x, (count, length), len(self.inputs))
         _require_indices(f"{where}: y", y, (count, None), len(self.outputs))
+        if not y.shape[1]:
+            raise UsageError(f"{where}: y has length 0; expected at least one symbol, or a greater min_length")
         return x, y
 
     def output_length(self, length: int) -> int:
