@@ -8,6 +8,7 @@ from typing import Final
 from structattn.settings.base import did_you_mean
 from structattn.settings.choices import Protocol
 from structattn.support.errors import UsageError
+from structattn.support.plugins import own_entry_hint
 from structattn.tasks.formal_languages.language_files.language_file import LanguageFile, find_language_file
 from structattn.tasks.formal_languages.registry import FORMAL_LANGUAGES, formal_language
 from structattn.tasks.recognition.adapted import AdaptedLanguage
@@ -65,7 +66,8 @@ def recognition_language(name: str, protocol: Protocol = "hard") -> RecognitionL
     if name not in FORMAL_LANGUAGES:
         known = recognition_descriptions()
         expected = f"expected a file .cfg, .fsa or .regex, or one of {', '.join(known)}"
-        raise UsageError(f"language {name!r} is unknown; {expected}{did_you_mean(name, known)}")
+        hint = did_you_mean(name, known) + own_entry_hint(FORMAL_LANGUAGES)
+        raise UsageError(f"language {name!r} is unknown; {expected}{hint}")
     return AdaptedLanguage(formal_language(name), *_FORMS.get(name, ()))
 
 
