@@ -41,6 +41,8 @@ class Repeats:
 def test_a_language_is_prepared_with_its_probabilities(tmp_path):
     structattn.register(FormalLanguage(Repeats(), "a, n times"))
     assert isinstance(formal_language("repeats"), Repeats)
+    with pytest.raises(UsageError, match=r"recognition of repeats: its alphabet is \('a',\); expected two symbols"):
+        transduction("recognise:repeats:1")
     prepare_formal_language(tmp_path / "data", "repeats", sizes=FormalLanguageSizes(5, 5, 1, (2, 4), (2, 6)))
     valid = open_prepared(tmp_path / "data").split("valid")
     assert (valid.log_probabilities == 0).all()  # of the only string of each length

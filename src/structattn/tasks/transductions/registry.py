@@ -37,7 +37,7 @@ def recognition(language_name: str, edits: int) -> Transduction:
         edits: the number of replaced symbols, at least 1.
 
     Raises:
-        UsageError: no language has that name, or ``edits`` is below 1.
+        UsageError: no language has that name, or one of a single symbol; or ``edits`` is below 1.
     """
     if edits < 1:
         raise UsageError(f"recognition of {language_name} at edit distance {edits}; expected at least 1")
@@ -45,6 +45,8 @@ def recognition(language_name: str, edits: int) -> Transduction:
         known, hint = ", ".join(FORMAL_LANGUAGES), hint_for_name(language_name, FORMAL_LANGUAGES)
         raise UsageError(f"formal language {language_name!r} is unknown; expected one of {known}{hint}")
     language = formal_language(language_name)
+    if len(language.alphabet) < 2:
+        raise UsageError(f"recognition of {language_name}: its alphabet is {language.alphabet}; expected two symbols")
 
     def draw(length: int, count: int, generator: Generator) -> Pairs:
         positive = generator.integers(0, 2, size=count)
