@@ -155,6 +155,20 @@ def test_a_language_without_a_method_is_refused():
         Repeats.name = "repeats"
 
 
+@pytest.mark.parametrize(
+    ("symbols", "complaint"),
+    [(("a", "a"), "'a' occurs twice"), (("a", "<pad>"), "'<pad>' occurs twice"), (("", "a"), "symbol 3 is empty")],
+)
+def test_symbols_that_no_vocabulary_has_are_refused(symbols, complaint, tmp_path, monkeypatch):
+    monkeypatch.setattr(Repeats, "name", "own")
+    monkeypatch.setattr(Repeats, "alphabet", symbols)
+    with pytest.raises(UsageError, match=f"formal language 'own': alphabet: .*{complaint}; expected distinct symbols"):
+        structattn.register(FormalLanguage(Repeats(), "nothing"))
+    structattn.register(Transduction("own", "", symbols, ("a", "b"), first, "regular"))
+    with pytest.raises(UsageError, match=f"transduction 'own': .*{complaint}; expected distinct symbols"):
+        prepare_transduction(tmp_path / "data", "own", sizes=TransductionSizes((4, 6), (7, 8), 1, 1))
+
+
 def first(length, count, generator):
     x = generator.integers(0, 2, size=(count, length))
     return x, x[:, :1]

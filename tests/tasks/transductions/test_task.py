@@ -29,11 +29,10 @@ from structattn.tasks.transductions.prepare import (
     input_ids,
     output_ids,
     prepare_transduction,
-    symbols_of,
+    vocabulary_of,
 )
 from structattn.tasks.transductions.registry import transduction
 from structattn.text.folders.prepared import open_prepared
-from structattn.text.tokenization.vocabulary import Vocabulary
 from structattn.training.run_training import train
 
 SIZES = TransductionSizes((2, 5), (6, 7), valid_per_length=3, test_per_length=2)
@@ -149,7 +148,7 @@ def test_nats_and_accuracy(folder):
 
 def test_accuracy_of_nothing_but_padding_is_1():
     task = transduction("stack-manipulation-padded")
-    vocabulary = Vocabulary.from_symbols(symbols_of(task))
+    vocabulary = vocabulary_of(task)
     x, y = ([[vocabulary.id_of[symbol] for symbol in text]] for text in (("a", "POP"), ("PAD",) * 3))
     model = Oracle(vocabulary.size - 2, lambda tokens: torch.full_like(tokens, vocabulary.id_of["a"] - 2))
     found = length_counts(model, task, vocabulary, np.array(x), np.array(y), "masked")
@@ -158,7 +157,7 @@ def test_accuracy_of_nothing_but_padding_is_1():
 
 def test_greedy_answers_read_themselves():
     task = transduction("reverse-string")
-    vocabulary = Vocabulary.from_symbols(symbols_of(task))
+    vocabulary = vocabulary_of(task)
     a, b = vocabulary.id_of["a"], vocabulary.id_of["b"]
 
     def same_as_before(tokens):
@@ -178,7 +177,7 @@ def test_greedy_answers_read_themselves():
 def test_greedy_answers_are_the_same_where_the_whole_is_read_again():
     torch.manual_seed(1)
     task = transduction("stack-manipulation")
-    vocabulary = Vocabulary.from_symbols(symbols_of(task))
+    vocabulary = vocabulary_of(task)
     x, y = task.sample(6, 20, np.random.default_rng(1))
     x, y = input_ids(task, x), output_ids(task, vocabulary, y)
     tree = {"kind": "transformer", "d_model": 16, "num_heads": 2, "layers": "2", "weight_init": "xavier"}

@@ -20,6 +20,7 @@ from structattn.tasks.formal_languages.copying import COPYING_LANGUAGES
 from structattn.tasks.formal_languages.grammar import VARIANTS, Grammar, normalized, rule
 from structattn.tasks.formal_languages.length_table import FloatArray, IndexArray
 from structattn.tasks.formal_languages.stack_language import StackLanguage
+from structattn.text.tokenization.vocabulary import Vocabulary
 
 
 class Language(Protocol):
@@ -178,11 +179,17 @@ class FormalLanguage:
         """Add this to the formal languages.
 
         Raises:
-            UsageError: the name is taken, or the language lacks a method.
+            UsageError: the name is taken, the language lacks a method, or a symbol of its alphabet is empty, reserved,
+                or occurs twice.
         """
         wanted = [each for each in vars(Language) if not each.startswith("_")]
         if missing := [each for each in wanted if not hasattr(self.language, each)]:
             raise UsageError(f"formal language {self.language!r}: has no {missing[0]}; expected {', '.join(wanted)}")
+        try:
+            Vocabulary.from_symbols(self.language.alphabet)
+        except ValueError as error:
+            reason = f"alphabet: {error}; expected distinct symbols, none reserved"
+            raise UsageError(f"formal language {self.language.name!r}: {reason}") from None
         FORMAL_LANGUAGES.add(self.language.name, self.description, plugin)
         _REGISTERED[self.language.name] = self.language
 

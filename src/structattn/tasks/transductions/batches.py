@@ -17,7 +17,7 @@ from structattn.settings.transformer import reads_bos
 from structattn.support.errors import DataError
 from structattn.support.seeds import numpy_generator
 from structattn.support.special_tokens import BOS, PAD
-from structattn.tasks.transductions.prepare import EMPTY, KIND, SEPARATOR, input_ids, output_ids, symbols_of
+from structattn.tasks.transductions.prepare import EMPTY, KIND, SEPARATOR, input_ids, output_ids, vocabulary_of
 from structattn.tasks.transductions.registry import transduction
 from structattn.tasks.transductions.transduction import Transduction
 from structattn.text.batching.sequences import Batch
@@ -116,7 +116,7 @@ def transduction_data(prepared: PreparedFolder, seed: int) -> TransductionData:
         case _:
             reason = "expected its transduction, a name, and train_lengths, a minimum and a maximum"
             raise DataError(prepared.path / HEADER_NAME, reason)
-    if prepared.vocabulary != Vocabulary.from_symbols(symbols_of(task)):
+    if prepared.vocabulary != vocabulary_of(task):
         raise DataError(prepared.path, f"its vocabulary is not that of the transduction {task.name!r} in this version")
     return TransductionData(task, prepared.vocabulary, (low, high), seed)
 

@@ -48,9 +48,18 @@ class TransductionSizes:
                 raise UsageError(f"{name} is {low} to {high}; expected 1 <= minimum <= maximum")
 
 
-def symbols_of(task: Transduction) -> list[str]:
-    """Return all symbols of a task, inputs first, then ``<empty>`` and ``<to>``."""
-    return [*dict.fromkeys((*task.inputs, *task.outputs)), EMPTY, SEPARATOR]
+def vocabulary_of(task: Transduction) -> Vocabulary:
+    """Return the vocabulary of a task: its symbols, inputs first, then ``<empty>`` and ``<to>``.
+
+    Raises:
+        UsageError: a symbol of an alphabet is empty, reserved, or occurs twice.
+    """
+    try:
+        for alphabet in (task.inputs, task.outputs):
+            Vocabulary.from_symbols(alphabet)
+        return Vocabulary.from_symbols((*dict.fromkeys((*task.inputs, *task.outputs)), EMPTY, SEPARATOR))
+    except ValueError as error:
+        raise UsageError(f"transduction {task.name!r}: {error}; expected distinct symbols, none reserved") from None
 
 
 def prepare_transduction(
@@ -66,13 +75,13 @@ def prepare_transduction(
         sizes: the numbers of pairs and lengths of x.
 
     Raises:
-        UsageError: no transduction has that name, or it has no strings of these lengths.
+        UsageError: no transduction has that name, or it has no strings of these lengths, or no vocabulary.
         DataError: the folder is not empty, or cannot be written; then nothing is left on disk.
     """
     folder, task = Path(folder), transduction(name)
     require_empty_folder(folder)
     valid, test = (_lengths(task, *lengths) for lengths in (sizes.train_lengths, sizes.test_lengths))
-    vocabulary = Vocabulary.from_symbols(symbols_of(task))
+    vocabulary = vocabulary_of(task)
     with progress("Drawing pairs", len(valid) + len(test), "lengths") as advance:
         splits = {
             "valid": _pairs(task, vocabulary, valid, sizes.valid_per_length, seed, "valid", advance),
