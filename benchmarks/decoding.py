@@ -15,7 +15,6 @@ form. The last two are slow: they are measured once, for the first system only.
 """
 
 import argparse
-import json
 import platform
 import statistics
 import time
@@ -26,6 +25,7 @@ from typing import Any
 
 import torch
 import yaml
+from result_file import write_results
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -201,10 +201,9 @@ def main() -> None:
             row["system"], row["method"], f"{speed:.2f}", f"{ratio:.2f}", "" if same is None else f"{same:.1%}"
         )
     Console().print(table)
-    if arguments.output:
-        about = {key: value for key, value in vars(arguments).items() if key != "output"}
-        about |= {"torch": torch.__version__, "processor": platform.machine(), "threads": torch.get_num_threads()}
-        arguments.output.write_text(json.dumps(about | {"results": rows}, indent=1) + "\n", encoding="utf-8")
+    about = {key: value for key, value in vars(arguments).items() if key != "output"}
+    about |= {"torch": torch.__version__, "processor": platform.machine(), "threads": torch.get_num_threads()}
+    write_results(about | {"results": rows}, arguments.output)
 
 
 if __name__ == "__main__":

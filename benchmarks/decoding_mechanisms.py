@@ -7,7 +7,6 @@ are the same. All take turns; the reported ratios are medians of the turns' rati
 """
 
 import argparse
-import json
 import time
 from pathlib import Path
 from typing import Any, cast
@@ -15,6 +14,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 from decoding_peers import LENGTH, SENTENCES, VOCABULARY, build
+from result_file import write_results
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -88,9 +88,8 @@ def main() -> None:
         speeds = f"{row['kernel']:.2f}", f"{row['modules']:.2f}"
         table.add_row(row["decoder"], str(row["beam"]), f"{inside} of {every}", *speeds)
     Console().print(table)
-    if arguments.output:
-        about = {"turns": arguments.turns, "torch": torch.__version__, "processor": processor_name()}
-        arguments.output.write_text(json.dumps(about | {"results": rows}, indent=1) + "\n", encoding="utf-8")
+    about = {"turns": arguments.turns, "torch": torch.__version__, "processor": processor_name()}
+    write_results(about | {"results": rows}, arguments.output)
 
 
 if __name__ == "__main__":

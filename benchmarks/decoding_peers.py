@@ -17,7 +17,6 @@ batch, after a batch of one sentence; per sentence, each method in a process of 
 import argparse
 import ctypes
 import gc
-import json
 import statistics
 import subprocess
 import sys
@@ -33,6 +32,7 @@ import ctranslate2
 import torch
 import yaml
 from memory import resident_bytes
+from result_file import write_results
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -229,11 +229,10 @@ def main() -> None:
     if arguments.memory:
         rows = [row | {"mib_per_sentence": memory_in_own_process(row)} for row in track(rows, "memory")]
     report(rows)
-    if arguments.output:
-        about = {key: value for key, value in vars(arguments).items() if key not in ("output", "memory_of")}
-        about |= {"torch": torch.__version__, "ctranslate2": ctranslate2.__version__, "threads": 1}
-        about |= {"processor": processor_name()}
-        arguments.output.write_text(json.dumps(about | {"results": rows}, indent=1) + "\n", encoding="utf-8")
+    about = {key: value for key, value in vars(arguments).items() if key not in ("output", "memory_of")}
+    about |= {"torch": torch.__version__, "ctranslate2": ctranslate2.__version__, "threads": 1}
+    about |= {"processor": processor_name()}
+    write_results(about | {"results": rows}, arguments.output)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,8 @@ import json
 import tempfile
 from pathlib import Path
 
+from result_file import write_results
+
 from structattn.cli.demo import MODELS, demo_settings, prepared_data
 from structattn.loading.evaluate import evaluate
 from structattn.tasks.language_modeling.evaluate import longer_than
@@ -39,9 +41,7 @@ def main() -> None:
                 longer = longer_than(evaluate(folder, "test"), LONGEST).cross_entropy_difference
                 rows.append({"seed": seed, "model": model, "difference": value, "longer": longer})
                 print(json.dumps(rows[-1]), flush=True)
-    if arguments.output:
-        result = {"command": "python benchmarks/demo_seeds.py", "rows": rows}
-        arguments.output.write_text(json.dumps(result, indent=1) + "\n")
+    write_results({"command": "python benchmarks/demo_seeds.py", "rows": rows}, arguments.output)
 
 
 if __name__ == "__main__":

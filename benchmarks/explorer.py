@@ -8,17 +8,16 @@ taken in the page: until the frame after the change, from the start of the navig
 head, and from the movement of the pointer.
 """
 
-import argparse
 import json
 import os
 import shutil
 import statistics
 import tempfile
-from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 from playwright.sync_api import Page, sync_playwright
+from result_file import heading, parse_output, print_and_write
 
 from structattn.explorer.page import write_explorer
 from structattn.explorer.recording import RecordedExample, Recording
@@ -146,16 +145,13 @@ def measured(path: Path) -> dict[str, object]:
 
 def main() -> None:
     """Measure, print the results, and write them to a file if one is given."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--output", type=Path, help="write the results to this JSON file")
-    output = parser.parse_args().output
+    output = parse_output(__doc__)
     with tempfile.TemporaryDirectory() as folder:
         path, content = Path(folder, "explorer.html"), recording_to_json(recording())
         write_explorer(path, [content])
         data = json.dumps({"run": content["run"], "examples": content["examples"]}, ensure_ascii=False)
         result = {
-            "command": "python benchmarks/explorer.py",
-            "date": datetime.now(UTC).date().isoformat(),
+            **heading("python benchmarks/explorer.py"),
             "processors": os.cpu_count(),
             "load average at the start": round(os.getloadavg()[0], 1),
             "tokens": TOKENS,
@@ -163,9 +159,7 @@ def main() -> None:
             "bytes beside the data": path.stat().st_size - len(data.encode()) - sum(map(len, content["arrays"])),
             **measured(path),
         }
-    print(json.dumps(result, indent=1))
-    if output:
-        output.write_text(json.dumps(result, indent=1) + "\n")
+    print_and_write(result, output)
 
 
 if __name__ == "__main__":

@@ -8,13 +8,13 @@ within 1e-5. A log-probability that differs by more than 1e-4, or a translation 
 """
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import Any
 
 import ctranslate2
 import torch
+from result_file import write_results
 from rich.console import Console
 
 from structattn.decoding import greedy_search, pad_sequences, start_translation
@@ -89,8 +89,7 @@ def main() -> None:
         "largest gap where they differ": max(gaps, default=0.0),
     }
     Console().print(result)
-    if arguments.output:
-        arguments.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    write_results(result, arguments.output)
     sys.exit(largest > CLOSE or any(each > TIE for each in gaps))
 
 

@@ -11,13 +11,13 @@ import argparse
 import json
 import math
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from extraction_runs import CASES, NONDETERMINISTIC, Case, trained
+from result_file import heading, write_results
 
 from structattn.extraction.agreement import Modelled, agreement_on_strings, fitted_threshold
 from structattn.extraction.comparison import Comparison
@@ -172,13 +172,8 @@ def main() -> None:
         share = wilson_interval(learned)
         print(f"exact: {sum(learned)} of {len(learned)} that learned ({share.lower:.0%} to {share.upper:.0%})")
     print(f"right: {sum(row['right'] for row in twenty)} of {len(twenty)}")
-    if arguments.output:
-        content = {
-            "command": "OMP_NUM_THREADS=1 python benchmarks/extraction.py FOLDER",
-            "date": datetime.now(UTC).date().isoformat(),
-            "rows": rows,
-        }
-        arguments.output.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    content = heading("OMP_NUM_THREADS=1 python benchmarks/extraction.py FOLDER") | {"rows": rows}
+    write_results(content, arguments.output)
 
 
 if __name__ == "__main__":

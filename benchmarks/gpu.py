@@ -16,12 +16,12 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import torch
 from gpu_cases import OPERATORS, OTHER_OPERATORS, Call
+from result_file import heading
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -256,8 +256,7 @@ def main() -> None:
         "triton": importlib.metadata.version("triton"),
         "device": torch.cuda.get_device_name(),
     }
-    today = datetime.now(UTC).date().isoformat()
-    report: dict[str, Any] = {"command": "python benchmarks/gpu.py", "date": today} | environment
+    report: dict[str, Any] = heading("python benchmarks/gpu.py") | environment
     if arguments.only and output.exists():
         report = json.loads(output.read_text(encoding="utf-8"))
         if any(report[name] != value for name, value in environment.items()):

@@ -7,13 +7,13 @@ trained. Prints JSON; ``--write`` stores it in benchmarks/results/halving_select
 """
 
 import argparse
-import json
 import shlex
 import sys
 import tempfile
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from result_file import heading, print_and_write
 
 from structattn.settings.sweep import Halving, load_sweep
 from structattn.sweeps.results import read_sweep_results
@@ -76,14 +76,11 @@ def main() -> None:
         )
     words = [word for word in sys.argv[1:] if word != "--write"]
     result = {
-        "command": shlex.join(["python", "benchmarks/halving_selection.py", *words]),
-        "date": datetime.now(UTC).date().isoformat(),
+        **heading(shlex.join(["python", "benchmarks/halving_selection.py", *words])),
         "rows": rows,
     }
-    text = json.dumps(result, indent=1)
-    print(text)
-    if arguments.write:
-        (Path(__file__).with_name("results") / "halving_selection.json").write_text(text + "\n")
+    results = Path(__file__).with_name("results")
+    print_and_write(result, results / "halving_selection.json" if arguments.write else None)
 
 
 if __name__ == "__main__":

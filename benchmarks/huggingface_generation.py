@@ -9,7 +9,6 @@ pass over text and new tokens. One text at a time, float32, processor time of on
 """
 
 import argparse
-import json
 import statistics
 import time
 from datetime import UTC, datetime
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from result_file import write_results
 from rich.console import Console
 from rich.table import Table
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
@@ -91,9 +91,8 @@ def main() -> None:
         measure(model, 16, 4)
         rows[name] = {str(length): measure(model, length, options.tokens) for length in LENGTHS}
     Console().print(table_of(rows))
-    if options.output:
-        card = {"date": datetime.now(UTC).date().isoformat(), "processor": processor_name()}
-        options.output.write_text(json.dumps(card | {"milliseconds": rows}, indent=1) + "\n")
+    card = {"date": datetime.now(UTC).date().isoformat(), "processor": processor_name()}
+    write_results(card | {"milliseconds": rows}, options.output)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@
 the stack to depth 10, while an action is forced at one position after the other.
 """
 
-import argparse
 import http.client
 import json
 import os
@@ -15,10 +14,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+
+from result_file import heading, parse_output, print_and_write
 
 from structattn.settings.run import resolve_settings
 from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
@@ -71,9 +71,7 @@ def served(run: Path, name: str) -> list[float]:
 
 def main() -> None:
     """Measure, print the results, and write them to a file if one is given."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--output", type=Path, help="write the results to this JSON file")
-    output, rows = parser.parse_args().output, {}
+    output, rows = parse_output(__doc__), {}
     with tempfile.TemporaryDirectory() as name:
         data = Path(name) / "data"
         prepare_formal_language(data, "marked-reversal", sizes=FormalLanguageSizes(20, 10, 1))
@@ -83,16 +81,13 @@ def main() -> None:
             times = sorted(served(Path(name) / model, model))
             rows[model] = {"median": statistics.median(times), "95 %": times[int(0.95 * len(times))]}
     result = {
-        "command": "python benchmarks/interventions.py",
-        "date": datetime.now(UTC).date().isoformat(),
+        **heading("python benchmarks/interventions.py"),
         "processors": os.cpu_count(),
         "load average": round(os.getloadavg()[0], 1),
         "tokens": len(TEXT) + 1,
         "milliseconds": rows,
     }
-    print(json.dumps(result, indent=1))
-    if output:
-        output.write_text(json.dumps(result, indent=1) + "\n")
+    print_and_write(result, output)
 
 
 if __name__ == "__main__":

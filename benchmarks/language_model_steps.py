@@ -12,19 +12,18 @@ above that of the process before it builds the model.
 """
 
 import argparse
-import json
 import subprocess
 import sys
 import tempfile
 import time
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from memory import resident_bytes
+from result_file import heading, write_results
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -165,16 +164,13 @@ def main() -> None:
             for model, found in results[kind].items():
                 found["peak_memory"] = peak_memory(model, data, arguments.threads)
     show(results)
-    if arguments.output:
-        content = {
-            "command": f"python benchmarks/language_model_steps.py --rounds {arguments.rounds}",
-            "date": datetime.now(UTC).date().isoformat(),
-            "processor": processor_name(),
-            "threads": arguments.threads,
-            "torch": torch.__version__,
-            "results": results,
-        }
-        arguments.output.write_text(json.dumps(content, indent=1) + "\n")
+    content = heading(f"python benchmarks/language_model_steps.py --rounds {arguments.rounds}") | {
+        "processor": processor_name(),
+        "threads": arguments.threads,
+        "torch": torch.__version__,
+        "results": results,
+    }
+    write_results(content, arguments.output)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from result_file import write_results
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -99,9 +100,8 @@ def main() -> None:
                 found = [difference(make_layer, rate, seed, data) for seed in SEEDS]
                 rows.append({"layer": layer, "rate": rate, "differences": found})
                 print(json.dumps(rows[-1]), flush=True)
-    if arguments.write:
-        result = {"command": "python benchmarks/learning_rates.py", "updates": UPDATES, "rows": rows}
-        RESULTS.write_text(json.dumps(result, indent=1) + "\n")
+    result = {"command": "python benchmarks/learning_rates.py", "updates": UPDATES, "rows": rows}
+    write_results(result, RESULTS if arguments.write else None)
 
 
 if __name__ == "__main__":

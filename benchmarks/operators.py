@@ -5,7 +5,6 @@
 Peaks of memory are those of separate processes.
 """
 
-import argparse
 import copy
 import json
 import platform
@@ -14,13 +13,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import cases
 import torch
 from every_operator import every_operator
+from result_file import heading, parse_output, write_results
 from rich.console import Console
 from rich.table import Table
 from training_steps import MODELS, POINTER_MODELS, pointer_step, step_of_model
@@ -158,14 +157,8 @@ def show(name: str, figures: dict[str, Any]) -> None:
 
 def main() -> None:
     """Measure everything, print the results, and write them to a file if one is given."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--output", type=Path, help="write the results to this JSON file")
-    arguments = parser.parse_args()
-    results: dict[str, Any] = {
-        "command": "python benchmarks/operators.py",
-        "date": datetime.now(UTC).date().isoformat(),
-        "machine": machine(),
-    }
+    output = parse_output(__doc__)
+    results = heading("python benchmarks/operators.py") | {"machine": machine()}
     parts = (
         small_stacks,
         long_stacks,
@@ -181,8 +174,7 @@ def main() -> None:
     times = results["nondeterministic_stack_reference"]["reference_seconds"] / first
     results["nondeterministic_times_faster_than_reference"] = times
     console.print(f"nondeterministic stack at n = 100: {times:.0f} times faster than its reference")
-    if arguments.output:
-        arguments.output.write_text(json.dumps(results, indent=1) + "\n")
+    write_results(results, output)
 
 
 if __name__ == "__main__":

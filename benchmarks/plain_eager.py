@@ -7,15 +7,13 @@ dropout 0.1 everywhere; ten strings of 60 symbols; clipping at 5, Adam. The plai
 modules without optimization: nn.MultiheadAttention, F.dropout, nn.LayerNorm, torch.optim.Adam.
 """
 
-import argparse
-import json
 import math
 import statistics
 import tempfile
-from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
+from result_file import heading, parse_output, print_and_write
 from torch import nn
 from torch.nn import functional as F
 from training_steps import interleaved, step_of_model
@@ -85,9 +83,7 @@ def plain_step():
 
 def main() -> None:
     """Measure both in alternation, and print the ratio."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--output", type=Path, help="write the results to this JSON file")
-    arguments = parser.parse_args()
+    output = parse_output(__doc__)
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         works = {"plain": plain_step(), "ours": step_of_model("Tf", LENGTH, Path(folder))}
@@ -95,15 +91,12 @@ def main() -> None:
     medians = {name: statistics.median(values) for name, values in seconds.items()}
     ratio = statistics.median(seconds["ours"] / seconds["plain"])
     result = {
-        "command": "python benchmarks/plain_eager.py",
-        "date": datetime.now(UTC).date().isoformat(),
+        **heading("python benchmarks/plain_eager.py"),
         "torch": torch.__version__,
         "seconds": medians,
         "ours_over_plain": ratio,
     }
-    print(json.dumps(result, indent=1))
-    if arguments.output:
-        arguments.output.write_text(json.dumps(result, indent=1) + "\n")
+    print_and_write(result, output)
 
 
 if __name__ == "__main__":

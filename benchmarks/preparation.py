@@ -10,17 +10,16 @@ workers, summed and sampled every 0.1 s.
 """
 
 import argparse
-import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from result_file import heading, print_and_write
 
 RESULTS = Path(__file__).parent / "results" / "preparation.json"
 NUM_TYPES, EXPONENT, SHIFT, LINE_WORDS = 1_000_000, 1.2, 2.7, 25
@@ -93,9 +92,7 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.folder) as name:
         found = measure_all(Path(name), options)
-    print(json.dumps(found, indent=1))
-    if options.write:
-        RESULTS.write_text(json.dumps(found, indent=1) + "\n")
+    print_and_write(found, RESULTS if options.write else None)
 
 
 def measure_all(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
@@ -106,9 +103,9 @@ def measure_all(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     write_lines(valid, train, 2000)
     megabytes, workers = train.stat().st_size / 1e6, ["--workers", str(options.workers)]
     found: dict[str, Any] = {
-        "command": "python benchmarks/preparation.py "
-        f"--megabytes {options.megabytes:g} --pairs {options.pairs} --write",
-        "date": datetime.now(UTC).date().isoformat(),
+        **heading(
+            f"python benchmarks/preparation.py --megabytes {options.megabytes:g} --pairs {options.pairs} --write"
+        ),
         "cores": len(os.sched_getaffinity(0)),
         "workers": options.workers,
         "megabytes": megabytes,

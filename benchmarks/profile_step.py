@@ -8,19 +8,17 @@ torch. The layers are computed by kernels, as in ``structattn train``. Each step
 take turns; medians.
 """
 
-import argparse
-import json
 import statistics
 import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from result_file import heading, parse_output, print_and_write
 from torch import Tensor
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from training_steps import settings_of_model
@@ -103,21 +101,16 @@ def profile(model: str, folder: Path) -> dict[str, dict[str, float]]:
 
 def main() -> None:
     """Measure the models, and print the parts."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--output", type=Path, help="write the results to this JSON file")
-    arguments = parser.parse_args()
+    output = parse_output(__doc__)
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as name:
         milliseconds = {model: profile(model, Path(name)) for model in MODELS}
     result = {
-        "command": "OMP_NUM_THREADS=1 python benchmarks/profile_step.py",
-        "date": datetime.now(UTC).date().isoformat(),
+        **heading("OMP_NUM_THREADS=1 python benchmarks/profile_step.py"),
         "torch": torch.__version__,
         "milliseconds": milliseconds,
     }
-    print(json.dumps(result, indent=1))
-    if arguments.output:
-        arguments.output.write_text(json.dumps(result, indent=1) + "\n")
+    print_and_write(result, output)
 
 
 if __name__ == "__main__":

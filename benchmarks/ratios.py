@@ -9,12 +9,10 @@ quartiles are those of the rounds' ratios. One thread and processor time; for la
 
 import argparse
 import itertools
-import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +24,7 @@ import numpy as np
 import torch
 import transformers
 from plain_eager import plain_step
+from result_file import heading, write_results
 from rich.console import Console
 from rich.table import Table
 from training_steps import MODELS, interleaved, step_of_model
@@ -181,18 +180,15 @@ def main() -> None:
         *decoding(arguments.rounds),
     ]
     show(ratios)
-    if arguments.output:
-        content = {
-            "command": f"OMP_NUM_THREADS=1 python benchmarks/ratios.py --rounds {arguments.rounds}",
-            "date": datetime.now(UTC).date().isoformat(),
-            "processor": processor_name(),
-            "torch": torch.__version__,
-            "ctranslate2": ctranslate2.__version__,
-            "transformers": transformers.__version__,
-            "minutes": round((time.perf_counter() - start) / 60),
-            "ratios": [asdict(ratio) for ratio in ratios],
-        }
-        arguments.output.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    content = heading(f"OMP_NUM_THREADS=1 python benchmarks/ratios.py --rounds {arguments.rounds}") | {
+        "processor": processor_name(),
+        "torch": torch.__version__,
+        "ctranslate2": ctranslate2.__version__,
+        "transformers": transformers.__version__,
+        "minutes": round((time.perf_counter() - start) / 60),
+        "ratios": [asdict(ratio) for ratio in ratios],
+    }
+    write_results(content, arguments.output)
 
 
 if __name__ == "__main__":

@@ -8,12 +8,12 @@ such a tie if the two scores differ by at most 1e-5; any other difference makes 
 """
 
 import argparse
-import json
 import random
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from result_file import write_results
 from rich.console import Console
 from rich.progress import track
 
@@ -51,11 +51,8 @@ def main() -> None:
         gaps = [abs(a.score - b.score) for a, b in zip(alone, other, strict=True) if a.text != b.text]
         rows.append({"batches": name, "different": len(gaps), "largest score difference": max(gaps, default=0.0)})
     Console().print(rows)
-    if arguments.output:
-        about = {"sentences": len(lines), "beam": translator.search.beam_size}
-        arguments.output.write_text(
-            json.dumps(about | {"compared with batches of 1": rows}, indent=1) + "\n", encoding="utf-8"
-        )
+    about = {"sentences": len(lines), "beam": translator.search.beam_size}
+    write_results(about | {"compared with batches of 1": rows}, arguments.output)
     sys.exit(any(row["largest score difference"] > TIE for row in rows))
 
 

@@ -20,11 +20,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import yaml
+from result_file import heading, print_and_write
 
 PROGRAM = "from structattn.cli.main import main; main()"
 
@@ -175,10 +175,11 @@ def main() -> None:
         expected = outcome(folder / "one")
         trials = len(expected["runs"])
         result: dict[str, Any] = {
-            "command": f"python benchmarks/reliability_sweeps.py {'--halving ' if arguments.halving else ''}"
-            f"--trials {trials} --updates {arguments.updates} "
-            f"--worker-kills {arguments.worker_kills} --controller-kills {arguments.controller_kills}",
-            "date": datetime.now(UTC).date().isoformat(),
+            **heading(
+                f"python benchmarks/reliability_sweeps.py {'--halving ' if arguments.halving else ''}"
+                f"--trials {trials} --updates {arguments.updates} "
+                f"--worker-kills {arguments.worker_kills} --controller-kills {arguments.controller_kills}"
+            ),
             "trials": trials,
             "seconds_one_worker": one,
             "seconds_two_workers": two,
@@ -192,9 +193,7 @@ def main() -> None:
         for engine in ("pool", "ray"):
             hits = interrupted(file, folder / engine, engine, kills, two)
             result[engine] = {"effective_kills": hits, "equal": outcome(folder / engine) == expected}
-    print(json.dumps(result, indent=1))
-    if arguments.output:
-        arguments.output.write_text(json.dumps(result, indent=1) + "\n")
+    print_and_write(result, arguments.output)
 
 
 if __name__ == "__main__":

@@ -6,14 +6,10 @@ Sampling does not limit training if it is faster than a training step consumes i
 of 60). Exact probabilities, which only validation and test sets need, are not included.
 """
 
-import argparse
-import json
 import time
-from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
 
 import numpy as np
+from result_file import heading, parse_output, write_results
 from rich.console import Console
 from rich.table import Table
 
@@ -45,9 +41,7 @@ def pairs_per_second(name: str) -> float:
 
 def main() -> None:
     """Measure everything, print the results, and write them to a file if one is given."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--output", type=Path, help="write the results to this JSON file")
-    output = parser.parse_args().output
+    output = parse_output(__doc__)
     figures: dict[str, dict[str, float]] = {
         "strings/s": {name: strings_per_second(name) for name in FORMAL_LANGUAGES},
         "pairs/s": {name: pairs_per_second(name) for name in TRANSDUCTIONS},
@@ -57,13 +51,7 @@ def main() -> None:
         for name, rate in found.items():
             table.add_row(name, f"{rate:,.0f}")
         Console().print(table)
-    if output:
-        content: dict[str, Any] = {
-            "command": "python benchmarks/sampling.py",
-            "date": datetime.now(UTC).date().isoformat(),
-            **figures,
-        }
-        output.write_text(json.dumps(content, indent=1) + "\n")
+    write_results(heading("python benchmarks/sampling.py") | figures, output)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ thread. "torch" is ``scaled_dot_product_attention`` with masks for padding, with
 
 import argparse
 import importlib
-import json
 import platform
 import statistics
 import time
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from result_file import write_results
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -156,11 +156,9 @@ def main() -> None:
             row["case"], *(f"{row[variant]:.2f}" for variant in VARIANTS), f"{row['torch'] / row['kernel']:.2f}"
         )
     Console().print(table)
-    if arguments.output:
-        about = {"repeats": arguments.repeats, "torch": torch.__version__, "processor": platform.machine()}
-        capability = torch.backends.cpu.get_cpu_capability()
-        text = json.dumps(about | {"instructions": capability, "results": rows}, indent=1)
-        arguments.output.write_text(text + "\n", encoding="utf-8")
+    about = {"repeats": arguments.repeats, "torch": torch.__version__, "processor": platform.machine()}
+    capability = torch.backends.cpu.get_cpu_capability()
+    write_results(about | {"instructions": capability, "results": rows}, arguments.output)
 
 
 if __name__ == "__main__":

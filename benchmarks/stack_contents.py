@@ -6,16 +6,13 @@ Q 2, S 3, ten depths. The vectors have no part in the contents, so their size do
 of the one thread, which other processes on the machine prolong less than the time on the clock; both forms take turns.
 """
 
-import argparse
-import json
 import statistics
 import time
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import torch
 from memory import resident_bytes
+from result_file import heading, parse_output, print_and_write
 from torch import Tensor
 
 from structattn.operators.nondeterministic_stack.contents import nondeterministic_stack_contents
@@ -51,23 +48,18 @@ def ratios() -> dict[str, Any]:
 
 def main() -> None:
     """Measure, print the results, and write them to a file if one is given."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--output", type=Path, help="write the results to this JSON file")
-    output = parser.parse_args().output
+    output = parse_output(__doc__)
     torch.set_num_threads(1)
     compared = ratios()
     taken = seconds(logits_of(LONG))
     mebibytes = resident_bytes() / 2**20
     content = {
-        "command": "OMP_NUM_THREADS=1 python benchmarks/stack_contents.py",
-        "date": datetime.now(UTC).date().isoformat(),
+        **heading("OMP_NUM_THREADS=1 python benchmarks/stack_contents.py"),
         "sizes": {"states": STATES, "symbols": SYMBOLS, "depths": DEPTHS},
         "long": {"tokens": LONG, "seconds": taken, "peak_memory_mib": round(mebibytes)},
         "compared": compared,
     }
-    print(json.dumps(content, indent=1))
-    if output:
-        output.write_text(json.dumps(content, indent=1) + "\n")
+    print_and_write(content, output)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from itertools import permutations
 from pathlib import Path
 
 import torch
+from result_file import write_results
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -86,8 +87,7 @@ def main() -> None:
             scores = trained(steps, negative, seed)
             rows.append({"num_householder": steps, "negative_eigenvalues": negative, "seed": seed, **scores})
             print(json.dumps(rows[-1]), flush=True)
-            if arguments.output is not None:
-                arguments.output.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+            write_results(rows, arguments.output)
 
 
 if __name__ == "__main__":

@@ -8,19 +8,17 @@ parameters, and the modules compiled by ``torch.compile``. The former has favour
 same dropout masks, batches of one length, and the same learning rate.
 """
 
-import argparse
-import json
 import statistics
 import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from result_file import heading, parse_output, print_and_write
 from torch._dynamo.utils import counters  # torch has no public count of compiled graphs
 from torch.func import functional_call, stack_module_state
 from torch.nn import functional as F
@@ -115,22 +113,17 @@ def compare(model: str, folder: Path) -> dict[str, float]:
 
 def main() -> None:
     """Measure the models, and print the ratios."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=Path, help="write the results to this JSON file")
-    arguments = parser.parse_args()
+    output = parse_output(__doc__)
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         relative_times = {model: compare(model, Path(folder)) for model in MODELS}
     result = {
-        "command": "OMP_NUM_THREADS=1 python benchmarks/training_alternatives.py",
-        "date": datetime.now(UTC).date().isoformat(),
+        **heading("OMP_NUM_THREADS=1 python benchmarks/training_alternatives.py"),
         "torch": torch.__version__,
         "restarts": RESTARTS,
         "relative_times": relative_times,
     }
-    print(json.dumps(result, indent=1))
-    if arguments.output:
-        arguments.output.write_text(json.dumps(result, indent=1) + "\n")
+    print_and_write(result, output)
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 import torch
 from memory import resident_bytes
+from result_file import write_results
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -151,11 +152,10 @@ def main() -> None:
         row |= {"system": named(run.run_dir), "tokens": tokens, "whole training set": tokens == most}
         row["precision"] = run.settings.training.precision
     report(rows, arguments.memory)
-    if arguments.output:
-        about = {"sentences": arguments.sentences, "memory_gib": arguments.memory, "timed": TIMED}
-        device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine()
-        about |= {"torch": torch.__version__, "device": device, "threads": torch.get_num_threads()}
-        arguments.output.write_text(json.dumps(about | {"results": rows}, indent=1) + "\n", encoding="utf-8")
+    about = {"sentences": arguments.sentences, "memory_gib": arguments.memory, "timed": TIMED}
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine()
+    about |= {"torch": torch.__version__, "device": device, "threads": torch.get_num_threads()}
+    write_results(about | {"results": rows}, arguments.output)
 
 
 if __name__ == "__main__":
