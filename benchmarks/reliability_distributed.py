@@ -20,17 +20,16 @@ import time
 from pathlib import Path
 from typing import Any
 
+from reliability_kills import POLL, RESULTS, digests, events_of
+
 from structattn import __version__
 from structattn.runs.folder import RunFolder
 from structattn.runs.store import checkpoint_updates
 from structattn.settings.run import load_settings
 from structattn.support.errors import StructattnError
-from structattn.support.files import sha256_of_file
 from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
 from structattn.training.run_training import train
 
-RESULTS = Path(__file__).with_name("results")
-POLL = 0.01  # seconds between checks of the event log
 PATIENCE = 30.0  # seconds within which the processes must end after one was killed
 SETTINGS = """
 task: formal_language
@@ -62,12 +61,6 @@ def finish(settings: Path, folder: Path, size: int) -> None:
         sys.exit("the run failed; its message is above")
 
 
-def events_of(folder: Path) -> int:
-    """Return the number of lines of the event log, a measure of progress."""
-    events = RunFolder(folder).events
-    return events.read_bytes().count(b"\n") if events.exists() else 0
-
-
 def kill_one(processes: list[subprocess.Popen[bytes]], folder: Path, lines: int, rank: int) -> dict[str, Any]:
     """Kill one process after the log has some lines; return how long the others needed to end."""
     while all(process.poll() is None for process in processes) and events_of(folder) < lines:
@@ -83,13 +76,6 @@ def kill_one(processes: list[subprocess.Popen[bytes]], folder: Path, lines: int,
         "events": events_of(folder),
         "newest_checkpoint": max(kept, default=None),
     }
-
-
-def digests(folder: Path) -> dict[str, str]:
-    """Return the digests of the files of the last checkpoint and of the event log."""
-    run = RunFolder(folder)
-    newest = run.checkpoints / str(max(checkpoint_updates(run.checkpoints)))
-    return {path.name: sha256_of_file(path) for path in [*sorted(newest.iterdir()), run.events]}
 
 
 def compare(strategy: str, size: int, kills: int, work: Path) -> dict[str, Any]:

@@ -63,7 +63,7 @@ def finish(arguments: Arguments, folder: Path) -> None:
         sys.exit("the run failed; its message is above")
 
 
-def updates_of(folder: Path) -> int:
+def events_of(folder: Path) -> int:
     """Return the number of lines of the event log, a measure of progress."""
     events = RunFolder(folder).events
     return events.read_bytes().count(b"\n") if events.exists() else 0
@@ -72,14 +72,14 @@ def updates_of(folder: Path) -> int:
 def kill_at(arguments: Arguments, folder: Path, lines: int, delay: float) -> dict[str, Any] | None:
     """Kill the run ``delay`` seconds after its log has ``lines`` lines; return None if it ended before."""
     process = start(arguments, folder)
-    while process.poll() is None and updates_of(folder) < lines:
+    while process.poll() is None and events_of(folder) < lines:
         time.sleep(POLL)
     time.sleep(delay)
     process.send_signal(signal.SIGKILL)
     if process.wait() != -signal.SIGKILL:
         return None
     kept = checkpoint_updates(RunFolder(folder).checkpoints)
-    return {"events": updates_of(folder), "newest_checkpoint": max(kept, default=None)}
+    return {"events": events_of(folder), "newest_checkpoint": max(kept, default=None)}
 
 
 def kill_many(arguments: Arguments, folder: Path, lines: int) -> list[dict[str, Any]]:
@@ -102,7 +102,7 @@ def compare(arguments: Arguments, settings: RunSettings) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as work:
         uninterrupted, killed = Path(work, "uninterrupted"), Path(work, "killed")
         finish(arguments, uninterrupted)
-        moments = kill_many(arguments, killed, updates_of(uninterrupted))
+        moments = kill_many(arguments, killed, events_of(uninterrupted))
         finish(arguments, killed)
         card = RunFolder(uninterrupted).read_card()
         expected, found = digests(uninterrupted), digests(killed)
