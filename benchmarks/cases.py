@@ -12,19 +12,9 @@ from collections.abc import Callable
 import torch
 from memory import resident_bytes
 from torch import Tensor
-from torch.nn import functional as F
 
 from structattn.attention import StackPointerAttention, SuperpositionStackAttention
-from structattn.operators import (
-    gaussian_attention,
-    hard_attention,
-    nondeterministic_stack,
-    receptive_field,
-    receptive_field_size,
-    stack_pointer,
-    stack_pointer_weights,
-    superposition_stack,
-)
+from structattn.operators import nondeterministic_stack, superposition_stack
 
 Work = Callable[[], object]
 
@@ -56,63 +46,6 @@ def superposition(length: int = 100, implementation: str = "auto") -> Work:
     torch.manual_seed(0)
     leaves = [torch.randn(10, length, 3).softmax(-1), torch.randn(10, length, 32)]
     return forward_and_backward(superposition_stack, leaves, implementation=implementation)
-
-
-def stack_pointer_maps(length: int = 128, implementation: str = "auto") -> Work:
-    """Batch 32."""
-    torch.manual_seed(0)
-    leaves = [torch.randn(32, length, 3).softmax(-1)]
-    return forward_and_backward(stack_pointer_weights, leaves, implementation=implementation)
-
-
-def stack_pointer_readings(length: int = 128, width: int = 256, implementation: str = "auto") -> Work:
-    """Batch 32."""
-    torch.manual_seed(0)
-    leaves = [torch.randn(32, length, 3).softmax(-1), torch.randn(32, length + 1, width)]
-    return forward_and_backward(stack_pointer, leaves, implementation=implementation)
-
-
-def gaussian(length: int, kernel: str = "full", batch: int = 4, implementation: str = "auto") -> Work:
-    """8 causal heads of size 64 with the offsets of the paper's decoders."""
-    leaves = [torch.randn(batch, 8, length, 64)]
-
-    def attention(values: Tensor, **options: str) -> Tensor:
-        return gaussian_attention(values, [-1, 0] * 4, kernel=kernel, causal=True, **options)
-
-    return forward_and_backward(attention, leaves, implementation=implementation)
-
-
-def torch_softmax(length: int, batch: int = 4) -> Work:
-    """Fused causal attention of torch, with values of the same shape."""
-    leaves = [torch.randn(batch, 8, length, 64) for _ in range(3)]
-    return forward_and_backward(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), leaves)
-
-
-def hard(length: int, sample: bool, batch: int = 4) -> Work:
-    """8 causal heads of size 64 with given scores: Gumbel-softmax sampling, or argmax."""
-    scores, values = torch.randn(batch, 8, length, length), torch.randn(batch, 8, length, 64)
-    if sample:
-        return forward_and_backward(lambda s, v: hard_attention(s, v, sample=True, causal=True)[0], [scores, values])
-    return forward_and_backward(lambda v: hard_attention(scores, v, causal=True)[0], [values])
-
-
-def softmax_of_scores(length: int, batch: int = 4) -> Work:
-    """The baseline of ``hard``: the softmax of the same scores times the values."""
-    leaves = [torch.randn(batch, 8, length, length), torch.randn(batch, 8, length, 64)]
-    later = torch.ones(length, length, dtype=torch.bool).triu(1)
-    return forward_and_backward(lambda s, v: s.masked_fill(later, -torch.inf).softmax(-1) @ v, leaves)
-
-
-def receptive(length: int, relaxed: bool, layers: int = 6, batch: int = 4) -> Work:
-    """8 causal heads in every layer: the regularizer and its gradient, or the exact receptive fields of choices."""
-    later = torch.ones(length, length, dtype=torch.bool).triu(1)
-    scores = [torch.randn(batch, 8, length, length).masked_fill(later, -torch.inf) for _ in range(layers)]
-    if not relaxed:
-        choices = [score.argmax(-1) for score in scores]
-        return lambda: receptive_field(choices)
-    return forward_and_backward(
-        lambda *weights: receptive_field_size(receptive_field(weights)), [score.softmax(-1) for score in scores]
-    )
 
 
 def several_stacks(num_heads: int, pointers: bool = False, length: int = 100) -> Work:
