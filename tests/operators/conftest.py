@@ -22,6 +22,23 @@ def cuda():
 
 
 @pytest.fixture
+def assert_same_by_threads():
+    """assert_same_by_threads(work): the tensors that work() returns are the same with each number of threads."""
+    before = torch.get_num_threads()
+
+    def check(work, numbers=(1, 3)):
+        results = []
+        for threads in numbers:
+            torch.set_num_threads(threads)
+            results.append(work())
+        for other in results[1:]:
+            assert all(torch.equal(one, more) for one, more in zip(results[0], other, strict=True))
+
+    yield check
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
 def unwritten_memory_is_nan():
     """What a kernel reads before anybody has written it shows."""
     torch.use_deterministic_algorithms(True)

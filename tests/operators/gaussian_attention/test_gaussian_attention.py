@@ -332,17 +332,11 @@ def test_layouts_do_not_matter_and_are_kept():
 
 
 @pytest.mark.parametrize("by_time", [False, True])
-def test_threads_do_not_change_a_sum(by_time):
+def test_threads_do_not_change_a_sum(assert_same_by_threads, by_time):
     values = make(4, 300, 16, torch.float32, heads=4).detach()
     values = values.transpose(1, 2).contiguous().transpose(1, 2) if by_time else values
     values.requires_grad_()
-    before, results = torch.get_num_threads(), []
-    for threads in (1, 3, 6):
-        torch.set_num_threads(threads)
-        results.append(outcome(values, [-1, 0, 1, 2]))
-    torch.set_num_threads(before)
-    for other in results[1:]:
-        assert all(torch.equal(one, two) for one, two in zip(results[0], other, strict=True))
+    assert_same_by_threads(lambda: outcome(values, [-1, 0, 1, 2]), (1, 3, 6))
 
 
 @pytest.mark.quick("4-2")

@@ -247,15 +247,9 @@ def test_strided_arguments():
     assert torch.equal(softmax_attention(*last, causal=True), expected)
 
 
-def test_threads_do_not_change_a_sum():
+def test_threads_do_not_change_a_sum(assert_same_by_threads):
     tensors = inputs(4, 4, 70, 8, 8, torch.float32)
-    before = torch.get_num_threads()
-    results = []
-    for threads in (1, 3):
-        torch.set_num_threads(threads)
-        results.append(outcome("cpu", tensors, causal=True))
-    torch.set_num_threads(before)
-    assert all(torch.equal(one, three) for one, three in zip(*results, strict=True))
+    assert_same_by_threads(lambda: outcome("cpu", tensors, causal=True))
 
 
 def dropped_weights(rate, seed, time=64, implementation="cpu"):

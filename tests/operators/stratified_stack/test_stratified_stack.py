@@ -187,14 +187,9 @@ def test_empty_sizes(implementation, shape):
     assert stratified_stack(actions, values, implementation=implementation).shape == shape
 
 
-def test_threads_do_not_change_a_sum():
+def test_threads_do_not_change_a_sum(assert_same_by_threads):
     actions, values = inputs(7, 90, 40, torch.float32)
-    before, results = torch.get_num_threads(), []
-    for threads in (1, 3):
-        torch.set_num_threads(threads)
-        results.append(outcome("cpu", actions, values, torch.ones_like(values)))
-    torch.set_num_threads(before)
-    assert all(torch.equal(one, three) for one, three in zip(*results, strict=True))
+    assert_same_by_threads(lambda: outcome("cpu", actions, values, torch.ones_like(values)))
 
 
 def test_operator_is_well_registered():

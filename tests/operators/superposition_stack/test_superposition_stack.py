@@ -258,16 +258,9 @@ def test_strided_arguments(implementation):
     assert torch.equal(swapped, expected)
 
 
-def test_threads_do_not_change_a_sum():
+def test_threads_do_not_change_a_sum(assert_same_by_threads):
     actions, values = inputs(7, 90, 40, torch.float32)
-    cotangent = torch.ones_like(values)
-    before = torch.get_num_threads()
-    results = []
-    for threads in (1, 3):
-        torch.set_num_threads(threads)
-        results.append(outcome("cpu", actions, values, cotangent))
-    torch.set_num_threads(before)
-    assert all(torch.equal(one, three) for one, three in zip(*results, strict=True))
+    assert_same_by_threads(lambda: outcome("cpu", actions, values, torch.ones_like(values)))
 
 
 def test_weights_reproduce_the_readings():
