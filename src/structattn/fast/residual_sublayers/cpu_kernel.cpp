@@ -45,10 +45,9 @@ struct AttentionCall {
     }
     template <class Number>
     AttentionSublayer<Number> sublayer(const Weights<Number> &weights, int64_t x) const {
-        const softmax::Dropout dropout{seed, rate};
-        return {sizes, weights, Number(epsilon), dropout, Mask<Number>(mask_numbers, dropped),
-                Lengths(lengths, sizes.batch, sizes.time), numbers<const Number>(x), numbers<Number>(projected),
-                numbers<Number>(readings)};
+        return {sizes, {seed, rate},
+                {sizes.time, weights, Number(epsilon), Mask<Number>(mask_numbers, dropped), Lengths(lengths, sizes.batch, sizes.time),
+                 numbers<const Number>(x), numbers<Number>(projected), numbers<Number>(readings)}};
     }
 };
 
@@ -231,9 +230,9 @@ struct StackCall {
         const projected::Stack &stack = sizes.stack;
         if (table_size < whole_tables_size(sizes.time, stack.Q, stack.S, stack.m, stack.window))
             throw std::length_error("residual_stack: the tables are too small for the layout");
-        return {sizes, weights, Number(epsilon), Mask<Number>(mask_numbers, dropped), Lengths(lengths, sizes.batch, sizes.time),
-                numbers<const Number>(x), numbers<const Number>(bottom), numbers<Number>(rows), numbers<Number>(readings),
-                numbers<double>(tables), table_size};
+        return {sizes, numbers<const Number>(bottom), numbers<double>(tables), table_size,
+                {sizes.time, weights, Number(epsilon), Mask<Number>(mask_numbers, dropped), Lengths(lengths, sizes.batch, sizes.time),
+                 numbers<const Number>(x), numbers<Number>(rows), numbers<Number>(readings)}};
     }
 };
 
