@@ -53,21 +53,13 @@ MEMORY = {
     **{f"{name} across": lambda wrong, layer=layer: layer(X, X, None, wrong) for name, layer in CROSS.items()},
     **{f"{name} state": lambda wrong, layer=layer: layer.initial_state(X, wrong) for name, layer in CROSS.items()},
 }
+NAMED = {"lengths": CALLS, "memory_lengths": MEMORY}
 
 
 @pytest.mark.covering(1)
 @pytest.mark.parametrize("wrong", WRONG)
-@pytest.mark.parametrize("call", CALLS)
-def test_lengths(call, wrong):
+@pytest.mark.parametrize(("name", "call"), [(name, call) for name in NAMED for call in NAMED[name]])
+def test_lengths(name, call, wrong):
     given, found = WRONG[wrong]
-    with pytest.raises(ValueError, match=rf"^lengths: integers \(B,\) = \(2,\), found {found}$"):
-        CALLS[call](given)
-
-
-@pytest.mark.covering(1)
-@pytest.mark.parametrize("wrong", WRONG)
-@pytest.mark.parametrize("call", MEMORY)
-def test_memory_lengths(call, wrong):
-    given, found = WRONG[wrong]
-    with pytest.raises(ValueError, match=rf"^memory_lengths: integers \(B,\) = \(2,\), found {found}$"):
-        MEMORY[call](given)
+    with pytest.raises(ValueError, match=rf"^{name}: integers \(B,\) = \(2,\), found {found}$"):
+        NAMED[name][call](given)

@@ -8,6 +8,7 @@ from structattn.tasks.language_modeling.prepare import prepare_language_modeling
 from structattn.tasks.language_modeling.settings import TextSettings
 from structattn.tasks.model import build_model_for
 from structattn.text.folders.prepared import open_prepared
+from structattn.training.run_training import train
 
 TEXT = "Bo sees a dog .\nA dog sees Bo , who sleeps .\nDogs don 't sleep .\n"
 MODEL = {"d_model": 8, "num_heads": 2, "d_ff": 8, "layers": 1}
@@ -27,6 +28,14 @@ def run_on(folder, mode="sentences", text=TEXT, model=MODEL, **options):
     torch.manual_seed(1)
     settings = resolve_settings(tree)
     return TrainedRun(folder, settings, prepared, build_model_for(settings.model, prepared).eval(), 0)
+
+
+def trained_on(folder, **options):
+    """Train a run for two updates, in ``folder / "run"``."""
+    run_on(folder, **options)
+    training = {"batches": BATCHES["sentences"], "max_updates": 2, "max_epochs": None}
+    tree = {"task": "language_modeling", "data": str(folder / "data"), "model": MODEL, "training": training}
+    train(resolve_settings(tree), folder / "run")
 
 
 def by_hand(run, ids, first, with_eos):

@@ -14,7 +14,11 @@ from structattn.operators.nondeterministic_stack import (
 )
 
 SIZES = [(6, 1, 1), (5, 1, 2), (4, 2, 1), (4, 2, 2), (3, 2, 2), (2, 2, 2), (1, 2, 2)]
-IMPLEMENTATIONS = ["reference", "cpu"]
+pytestmark = [
+    pytest.mark.covering(1),
+    pytest.mark.parametrize(("time", "states", "symbols"), SIZES),
+    pytest.mark.parametrize("implementation", ["reference", "cpu"]),
+]
 
 
 def log_total(runs):
@@ -22,9 +26,6 @@ def log_total(runs):
     return top + math.log(math.fsum(math.exp(run.log_weight - top) for run in runs))
 
 
-@pytest.mark.covering(1)
-@pytest.mark.parametrize(("time", "states", "symbols"), SIZES)
-@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 def test_weights_and_readings_are_sums_over_all_runs(random_inputs, all_runs, time, states, symbols, implementation):
     inputs = random_inputs(1, time, states, symbols, scale=2.0)
     runs = all_runs(*(x[0] for x in inputs.logits))
@@ -41,9 +42,6 @@ def test_weights_and_readings_are_sums_over_all_runs(random_inputs, all_runs, ti
     torch.testing.assert_close(readings, expected @ vectors, rtol=0, atol=1e-12)
 
 
-@pytest.mark.covering(1)
-@pytest.mark.parametrize(("time", "states", "symbols"), SIZES)
-@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 def test_log_weight_and_posteriors_count_all_runs(random_inputs, all_runs, time, states, symbols, implementation):
     inputs = random_inputs(1, time, states, symbols, scale=2.0, seed=1)
     runs = all_runs(*(x[0] for x in inputs.logits))
@@ -60,9 +58,6 @@ def test_log_weight_and_posteriors_count_all_runs(random_inputs, all_runs, time,
         torch.testing.assert_close(got[0], want, rtol=0, atol=1e-12)
 
 
-@pytest.mark.covering(1)
-@pytest.mark.parametrize(("time", "states", "symbols"), SIZES)
-@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 def test_best_run_is_the_heaviest_of_all(random_inputs, all_runs, time, states, symbols, implementation):
     for seed in range(5):
         inputs = random_inputs(1, time, states, symbols, scale=3.0, seed=seed)

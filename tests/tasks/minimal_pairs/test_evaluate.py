@@ -7,20 +7,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.tasks.text_runs import BATCHES, MODEL, TEXT, by_hand, run_on
+from tests.tasks.text_runs import MODEL, TEXT, by_hand, run_on, trained_on
 from typer.testing import CliRunner
 
 from structattn.cli.app import app
 from structattn.cli.report_page import write_report
 from structattn.cli.suites import _sentence_scorer, blimp
-from structattn.settings.run import resolve_settings
 from structattn.support.errors import DataError, UsageError
 from structattn.tasks.language_modeling.sentences import SentenceScorer, Span, WrittenForm
 from structattn.tasks.minimal_pairs.data import FIELDS, PHENOMENA, Continuations, MinimalPair, read_minimal_pairs
 from structattn.tasks.minimal_pairs.evaluate import blimp_scores
 from structattn.tasks.minimal_pairs.report import PUBLISHED
 from structattn.text.reading import Notices
-from structattn.training.run_training import train
 
 BLIMP = Path(__file__).resolve().parents[4] / "shared/data/blimp"
 
@@ -180,10 +178,7 @@ def test_the_command_refuses_other_runs_before_it_reads_their_data(translation_r
 @pytest.mark.usefixtures("without_drawing")
 def test_the_command_stores_prints_and_reports(tmp_path, monkeypatch):
     monkeypatch.setattr("structattn.tasks.minimal_pairs.data._NUM_PARADIGMS", 2)
-    run_on(tmp_path)
-    tree = {"task": "language_modeling", "data": str(tmp_path / "data"), "model": MODEL,
-            "training": {"batches": BATCHES["sentences"], "max_updates": 2, "max_epochs": None}}  # fmt: skip
-    train(resolve_settings(tree), tmp_path / "run")
+    trained_on(tmp_path)
     entries = [entry(UID="p<1>"), entry(UID="q", field="semantics", linguistics_term="quantifiers")]
     (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(each) + "\n" for each in entries))
     arguments = [

@@ -4,16 +4,14 @@ import gzip
 import json
 
 import pytest
-from tests.tasks.text_runs import BATCHES, MODEL, run_on
+from tests.tasks.text_runs import trained_on
 from typer.testing import CliRunner
 
 from structattn.cli.app import app
 from structattn.cli.report_page import write_report
-from structattn.settings.run import resolve_settings
 from structattn.support.errors import DataError
 from structattn.tasks.minimal_pairs.data import MinimalPair, read_minimal_pairs, suite_name
 from structattn.text.reading import Notices
-from structattn.training.run_training import train
 
 MULTIBLIMP = (
     "sen\twrong_sen\tlang\tphenomenon\tgrammatical_feature\tverb\n"
@@ -107,10 +105,7 @@ def test_malformed_tables_are_refused_with_their_line(tmp_path, text, message):
 
 @pytest.mark.usefixtures("without_drawing")
 def test_pairs_not_of_blimp_are_stored_by_name_without_its_published_accuracies(tmp_path):
-    run_on(tmp_path, min_count=2)
-    tree = {"task": "language_modeling", "data": str(tmp_path / "data"), "model": MODEL,
-            "training": {"batches": BATCHES["sentences"], "max_updates": 2, "max_epochs": None}}  # fmt: skip
-    train(resolve_settings(tree), tmp_path / "run")
+    trained_on(tmp_path, min_count=2)
     (tmp_path / "eng.tsv").write_text(MULTIBLIMP)
     arguments = ["evaluate", str(tmp_path / "run"), "--suite", "blimp", "--file", str(tmp_path / "eng.tsv")]
     shown = CliRunner().invoke(app, arguments)

@@ -6,13 +6,12 @@ import math
 from pathlib import Path
 
 import pytest
-from tests.tasks.text_runs import BATCHES, MODEL, by_hand, run_on
+from tests.tasks.text_runs import by_hand, run_on, trained_on
 from typer.testing import CliRunner
 
 from structattn.cli.app import app
 from structattn.cli.report_page import write_report
 from structattn.metrics.statistics import wilson_interval
-from structattn.settings.run import resolve_settings
 from structattn.support.errors import DataError, UsageError
 from structattn.tasks.language_modeling.sentences import SentenceScorer, WrittenForm
 from structattn.tasks.syntaxgym.data import read_suites, sentence
@@ -24,7 +23,6 @@ from structattn.tasks.syntaxgym.evaluate import (
     suite_scores,
 )
 from structattn.text.reading import Notices
-from structattn.training.run_training import train
 
 SYNTAXGYM = Path(__file__).resolve().parents[4] / "shared/data/syntaxgym"
 
@@ -254,10 +252,7 @@ def test_words_without_unk_are_refused_by_item_and_condition(tmp_path, translati
 
 @pytest.mark.usefixtures("without_drawing")
 def test_the_command_stores_prints_and_reports(tmp_path):
-    run_on(tmp_path, min_count=2)
-    tree = {"task": "language_modeling", "data": str(tmp_path / "data"), "model": MODEL,
-            "training": {"batches": BATCHES["sentences"], "max_updates": 2, "max_epochs": None}}  # fmt: skip
-    train(resolve_settings(tree), tmp_path / "run")
+    trained_on(tmp_path, min_count=2)
     (tmp_path / "suites").mkdir()
     written(tmp_path / "suites", name="agreement.json")
     written(tmp_path / "suites", SUITE | {"predictions": SUITE["predictions"][:1]}, "number_prep.json")

@@ -157,21 +157,20 @@ def left_length(text):
     raise AssertionError(text)
 
 
-def test_only_the_stack_and_its_end_count():
-    task = transduction("stack-manipulation")
+@pytest.mark.parametrize(
+    ("name", "size_of"),
+    [
+        ("stack-manipulation", lambda symbols: run_stack(symbols).index("END") + 1),
+        ("stack-manipulation-padded", lambda symbols: run_stack_padded(symbols).index("PAD")),
+    ],
+)
+def test_only_the_stack_and_its_end_count_and_no_padding(name, size_of):
+    task = transduction(name)
     x, y = task.sample(12, 50, numpy_generator(3))
     for inputs, outputs, counted in zip(x, y, task.counted(y), strict=True):
-        size = run_stack([task.inputs[i] for i in inputs]).index("END") + 1
+        size = size_of([task.inputs[i] for i in inputs])
         assert counted.tolist() == [True] * size + [False] * (len(outputs) - size)
     assert transduction("reverse-string").counted(y).all()
-
-
-def test_only_the_stack_before_the_padding_counts():
-    task = transduction("stack-manipulation-padded")
-    x, y = task.sample(12, 50, numpy_generator(3))
-    for inputs, outputs, counted in zip(x, y, task.counted(y), strict=True):
-        size = run_stack_padded([task.inputs[i] for i in inputs]).index("PAD")
-        assert counted.tolist() == [True] * size + [False] * (len(outputs) - size)
 
 
 def test_the_accuracy_of_always_answering_zero_is_known():

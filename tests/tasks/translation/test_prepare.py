@@ -318,28 +318,19 @@ def test_a_damaged_file_is_detected_when_the_folder_is_opened(parallel, tmp_path
         open_prepared(prepared.path)
 
 
-@pytest.mark.parametrize(
-    "content", [b"{}", b"[]", b"{", b'{"source": [true], "target": null}', b'{"source": [999], "target": null}']
-)
-def test_a_damaged_list_of_kept_pieces_is_detected(parallel, tmp_path, content):
-    prepared, _ = parallel.prepare(tmp_path, tokenizer=TokenizerSettings("bpe", size=30))
-    (prepared.path / "kept.json").write_bytes(content)
-    with pytest.raises(DataError, match=r"kept\.json"):
-        open_prepared(prepared.path)
-
-
 MERGES = b'{"format_version": 1, "marker": "end", "merges": '
-
-
-@pytest.mark.parametrize(
-    "content",
-    [b"{}", b"[]", b"{", MERGES.replace(b"1", b"2") + b"[]}", MERGES.replace(b"end", b"?") + b"[]}"]
+DAMAGED_LISTS = {  # of kept pieces, and of merges
+    "kept.json": [b"{}", b"[]", b"{", b'{"source": [true], "target": null}', b'{"source": [999], "target": null}'],
+    "subwords.json": [b"{}", b"[]", b"{", MERGES.replace(b"1", b"2") + b"[]}", MERGES.replace(b"end", b"?") + b"[]}"]
     + [MERGES + merges + b"}" for merges in (b"1", b'[["a"]]', b'[["a", 1]]', b'[["a", ""]]', b'["abc"]')],
-)
-def test_a_damaged_list_of_merges_is_detected(parallel, tmp_path, content):
+}
+
+
+@pytest.mark.parametrize(("name", "content"), [(name, each) for name in DAMAGED_LISTS for each in DAMAGED_LISTS[name]])
+def test_a_damaged_list_is_detected(parallel, tmp_path, name, content):
     prepared, _ = parallel.prepare(tmp_path, tokenizer=TokenizerSettings("bpe", size=30))
-    (prepared.path / "subwords.json").write_bytes(content)
-    with pytest.raises(DataError, match=r"subwords\.json"):
+    (prepared.path / name).write_bytes(content)
+    with pytest.raises(DataError, match=re.escape(name)):
         open_prepared(prepared.path)
 
 
