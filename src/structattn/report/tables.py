@@ -116,10 +116,6 @@ def _cells(column: Column, scores: Sequence[Score]) -> list[Markup]:
     return [number_cell(tag("strong", text) if is_best else text) for text, is_best in written]
 
 
-def _first(run: Run, name: str) -> Any:
-    return next((score[name] for score in run.scores.values() if score.get(name) is not None), None)
-
-
 def _title(run: Run, style: LineStyle, detail: str = "") -> Markup:
     inner = [tag("div", unbroken(detail), class_="model")] if detail else []
     return tag("th", swatch(style), run.name, *inner, scope="row")
@@ -131,7 +127,7 @@ def _run_row(run: Run, style: LineStyle) -> list[Markup]:
     cells = (
         count(run.card.get("parameters")),
         count(result.get("update")),
-        count(_first(run, "update")),
+        count(next((score["update"] for score in run.scores.values() if score.get("update") is not None), None)),
         MISSING if rate is None else f"{rate:,.0f}",
         duration(result.get("seconds")),
         str(result.get("reason", MISSING)).replace("_", " "),

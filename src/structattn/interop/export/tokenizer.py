@@ -56,7 +56,8 @@ def make_tokenizer(
     if text.normalization is not None:
         found.normalizer = _with_normalization(tokenizers, text.normalization, found.normalizer)
     if not isinstance(text.tokenizer, PretrainedTokenizer):
-        found.add_special_tokens([_special(tokenizers, symbol) for symbol in CONTROL_SYMBOLS])
+        special = [tokenizers.AddedToken(symbol, special=True, normalized=False) for symbol in CONTROL_SYMBOLS]
+        found.add_special_tokens(special)
     found.post_processor = _template(tokenizers, found, before, after)
     if continued:
         found.decoder = _continuation(tokenizers, text.tokenizer, found.decoder)
@@ -82,10 +83,6 @@ def _template(tokenizers: Any, found: Any, before: Sequence[int], after: Sequenc
         pair=[*first, "$A", *last, "$B:1", *(f"{token}:1" for token in last)],
         special_tokens=list(zip([*first, *last], [*before, *after], strict=True)),
     )
-
-
-def _special(tokenizers: Any, symbol: str) -> Any:
-    return tokenizers.AddedToken(symbol, special=True, normalized=False)
 
 
 def _make(tokenizers: Any, tokenizer: Any, after: Sequence[str]) -> Any:
