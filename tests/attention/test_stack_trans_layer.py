@@ -19,9 +19,8 @@ VARIANTS = [(form, read) for form in ("released", "paper") for read in ("after",
 def layer_of(form, read="after", heads=1):
     torch.manual_seed(3)
     layer = StackTransAttention(4, 3 * heads, heads, depth=2, form=form, read=read).double()
-    with torch.no_grad():
-        for parameter in layer.parameters():
-            parameter.uniform_(-1, 1)
+    for parameter in layer.parameters():
+        torch.nn.init.uniform_(parameter, -1, 1)
     return layer
 
 

@@ -31,9 +31,8 @@ LENGTHS, MEMORY_LENGTHS = torch.tensor([5, 3, 0]), torch.tensor([4, 7, 6])
 def prepared(layer):
     layer = layer.double().eval()
     generator = torch.Generator().manual_seed(5)
-    with torch.no_grad():
-        for parameter in layer.parameters():
-            parameter.uniform_(-0.7, 0.7, generator=generator)
+    for parameter in layer.parameters():
+        torch.nn.init.uniform_(parameter, -0.7, 0.7, generator=generator)
     return layer
 
 

@@ -102,9 +102,8 @@ def layer(request):
     """Without randomness, as in evaluation; where a layer chooses, what it chooses from gets zeros for gradients."""
     torch.manual_seed(5)
     made = request.param().double().eval()
-    with torch.no_grad():
-        for parameter in made.parameters():
-            parameter.uniform_(-0.7, 0.7)
+    for parameter in made.parameters():
+        torch.nn.init.uniform_(parameter, -0.7, 0.7)
     return made
 
 

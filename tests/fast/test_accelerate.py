@@ -129,9 +129,8 @@ def test_new_weights_hold_at_once():
     model = language_model().eval()
     fast = accelerate(model)
     other = language_model().double().float()
-    with torch.no_grad():
-        for parameter in other.parameters():
-            parameter.uniform_(-0.5, 0.5)
+    for parameter in other.parameters():
+        torch.nn.init.uniform_(parameter, -0.5, 0.5)
     model.load_state_dict(other.state_dict())
     torch.testing.assert_close(fast(TOKENS), other.eval()(TOKENS), rtol=1e-5, atol=1e-6)
 

@@ -21,9 +21,8 @@ def settings_of(**model):
 def built(**model):
     torch.manual_seed(1)
     made = build_model(settings_of(**model), 11).double().eval()
-    with torch.no_grad():
-        for parameter in made.parameters():
-            parameter.uniform_(-0.7, 0.7)
+    for parameter in made.parameters():
+        torch.nn.init.uniform_(parameter, -0.7, 0.7)
     return made
 
 

@@ -21,9 +21,8 @@ def built(kind="transformer", **model):
     torch.manual_seed(1)
     settings = resolve_settings({"task": task, "data": "unused", "model": tree})
     made = build_model(settings.model, VOCABULARY).double().eval()
-    with torch.no_grad():
-        for parameter in made.parameters():
-            parameter.uniform_(-0.7, 0.7)
+    for parameter in made.parameters():
+        torch.nn.init.uniform_(parameter, -0.7, 0.7)
     return made
 
 

@@ -39,9 +39,8 @@ def model(folder):
     torch.manual_seed(1)
     settings = settings_of(folder)
     made = build_model_for(settings.model, open_prepared(folder), recognition=settings.training.recognition)
-    with torch.no_grad():
-        for parameter in made.parameters():
-            parameter.uniform_(-0.7, 0.7)
+    for parameter in made.parameters():
+        torch.nn.init.uniform_(parameter, -0.7, 0.7)
     return made.double().eval()
 
 

@@ -23,9 +23,8 @@ POSITIONS = {
 def positions(request):
     torch.manual_seed(4)
     made = request.param().double()
-    with torch.no_grad():
-        for parameter in made.parameters():
-            parameter.uniform_(-0.7, 0.7)
+    for parameter in made.parameters():
+        torch.nn.init.uniform_(parameter, -0.7, 0.7)
     return made
 
 

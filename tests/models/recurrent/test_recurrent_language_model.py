@@ -40,9 +40,8 @@ def settings(hidden_size=6, **changes):
 def built(name, dtype=torch.float64, **changes):
     torch.manual_seed(3)
     model = build_model(settings(**SYSTEMS[name] | changes), VOCABULARY).to(dtype).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.uniform_(-0.8, 0.8)
+    for parameter in model.parameters():
+        torch.nn.init.uniform_(parameter, -0.8, 0.8)
     return model
 
 
