@@ -1,14 +1,16 @@
 """Preparation of recognition: strings with labels in splits, as FLaRe draws them or with well-shaped negatives."""
 
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 
 from structattn.settings.choices import Protocol
 from structattn.support.errors import DataError, UsageError
+from structattn.support.progress import progress
 from structattn.support.seeds import numpy_generator
 from structattn.support.special_tokens import FIRST_SYMBOL
 from structattn.tasks.formal_languages.language_files.language_file import DEFINITION, parse_language_file
@@ -34,6 +36,7 @@ _NUM_EDIT_DISTANCE: Final = 50
 _PROBES: Final = 40
 
 Examples = dict[str, list[Example]]  # split -> its examples
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -154,7 +157,7 @@ def _flare_splits(language: RecognitionLanguage, sizes: RecognitionSizes, seed: 
     }
     examples = {
         split: flare_examples(language, count, high, _generator(language, own, split))
-        for split, (count, high, own) in plan.items()
+        for split, (count, high, own) in _shown(plan)
     }
     seen = {each.string for split in ("train", "valid", "valid-long") for each in examples[split]}
     generator = _generator(language, test_seed, HELD_OUT)
@@ -191,8 +194,16 @@ def _hard_splits(language: RecognitionLanguage, sizes: RecognitionSizes, seed: i
             of_training if split == "train" else of_others,
             _generator(language, own, "hard", split),
         )
-        for split, (lengths, own) in plan.items()
+        for split, (lengths, own) in _shown(plan)
     }
+
+
+def _shown(plan: Mapping[str, T]) -> Iterator[tuple[str, T]]:
+    """Yield the splits, and show how many are drawn."""
+    with progress("Drawing strings", len(plan), "splits") as advance:
+        for each in plan.items():
+            yield each
+            advance()
 
 
 def _rules_of_negatives(language: RecognitionLanguage, lengths: list[int], seed: int) -> tuple[Shape, Shape]:
