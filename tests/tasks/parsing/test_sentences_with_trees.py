@@ -87,8 +87,11 @@ def test_words_that_are_rare_or_new_are_unknown(prepare, tmp_path):
     assert open_prepared(tmp_path / "out").vocabulary.symbols[3:] == ("<unk>", "ant")
 
 
-@pytest.mark.parametrize("tokenizer", [TokenizerSettings("word", False, None, 2), TokenizerSettings("bpe", False, 1)])
-def test_text_is_counted_as_that_without_trees(tmp_path, tokenizer):
+@pytest.mark.parametrize(
+    "tokenizer",
+    [TokenizerSettings("word", False, None, 2), TokenizerSettings("bpe", False, 1), TokenizerSettings("bpe", False)],
+)
+def test_text_is_described_as_that_without_trees(tmp_path, tokenizer):
     """So that evaluation gives perplexity per word and bits per character, and the share of ``<unk>``."""
     texts = {"train": "ant ant é bee bee\nzé\n", "valid": "cicada ant\n"}
     for name, text in texts.items():
@@ -102,8 +105,9 @@ def test_text_is_counted_as_that_without_trees(tmp_path, tokenizer):
     expected = prepare_language_modeling(tmp_path / "text", *(tmp_path / name for name in texts), settings=settings)
     assert notices == expected
     assert len(notices) == 1
-    found, without = (open_prepared(tmp_path / name).header.extra for name in ("trees", "text"))
-    assert found == {name: without[name] for name in ("unknown_tokens", STATISTICS)}
+    found, without = (open_prepared(tmp_path / name).header for name in ("trees", "text"))
+    assert found.tokenizer == without.tokenizer
+    assert found.extra == {name: without.extra[name] for name in ("unknown_tokens", STATISTICS)}
 
 
 def test_errors(prepare, tmp_path):

@@ -29,7 +29,7 @@ from structattn.tasks.language_modeling.lines import (
 from structattn.tasks.language_modeling.settings import TextSettings
 from structattn.text.folders.header import Kind
 from structattn.text.folders.text_statistics import LARGE_UNKNOWN_SHARE, STATISTICS, TextStatistics
-from structattn.text.folders.text_tokenizer import SPECIAL_TOKENS, SUBWORD_LEVELS, TextTokenizer
+from structattn.text.folders.text_tokenizer import SPECIAL_TOKENS, TextTokenizer
 from structattn.text.folders.writing import require_empty_folder, source_entry, write_tokenized
 from structattn.text.reading import Notices, TextChunk
 from structattn.text.tokenization.encoding import BulkEncoder, EncodedLines
@@ -38,7 +38,6 @@ from structattn.text.tokenization.splitting import TextSize
 from structattn.text.tokenization.subword_tokenizer import SubwordTokenizer, build_subword_tokenizers
 from structattn.text.tokenization.subword_training import (
     SymbolCounts,
-    number_of_subwords,
     pretoken_counts,
     pretokenizer,
     report_words_seen_once,
@@ -49,7 +48,7 @@ from structattn.text.tokenization.vocabulary import UNKNOWN_SYMBOL, replace_rare
 
 
 def train_tokenizer(train: Mapping[str, int], held_out: Iterable[str], settings: TextSettings) -> TextTokenizer:
-    """Choose a vocabulary, train subwords, or read a pretrained tokenizer.
+    """Choose a vocabulary, train subwords (the settings are ``fitted``), or read a pretrained tokenizer.
 
     Raises:
         DataError: the pretrained tokenizer is missing or damaged.
@@ -72,9 +71,8 @@ def train_tokenizer(train: Mapping[str, int], held_out: Iterable[str], settings:
 
 def _train_subwords(words: Mapping[str, int], settings: TextSettings) -> TextTokenizer:
     pretokens = pretoken_counts(words, pretokenizer(settings.level, settings.marker))
-    size = settings.vocabulary_size
-    size = number_of_subwords(settings.level, words) if size is None else size
-    model = train_subword_model(settings.level, pretokens, size, settings.marker)
+    assert settings.vocabulary_size is not None  # it is fitted
+    model = train_subword_model(settings.level, pretokens, settings.vocabulary_size, settings.marker)
     (tokenizer,) = build_subword_tokenizers(model, [pretokens], settings.min_count)
     return TextTokenizer(tokenizer, settings.normalization)
 
@@ -173,8 +171,7 @@ def prepare_language_modeling(
             symbol for split, survey in surveys.items() if split != "train" for symbol in survey.counts.symbols()
         )
         words = surveys[TRAIN].counts.pop()
-        if settings.level in SUBWORD_LEVELS and settings.vocabulary_size is None:
-            settings = replace(settings, vocabulary_size=number_of_subwords(settings.level, words))
+        settings = settings.fitted(words)
         tokenizer = train_tokenizer(words, held_out, settings)
         if isinstance(tokenizer.tokenizer, SubwordTokenizer):
             report_words_seen_once(words, tokenizer.tokenizer, notices)

@@ -1,12 +1,14 @@
 """Settings of the preparation of text."""
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from structattn.support.errors import UsageError
 from structattn.text.folders.text_tokenizer import PRETRAINED, SUBWORD_LEVELS, TEXT_LEVELS, UNKNOWN_CLASSES
 from structattn.text.lines import Normalization
 from structattn.text.tokenization.byte_pair_encoding import MARKERS
+from structattn.text.tokenization.subword_training import number_of_subwords
 
 MODES: Final = ("sentences", "stream")
 
@@ -91,6 +93,12 @@ class TextSettings:
         """The normalization of lines; None for lines as they are. Learned subwords need single spaces between words."""
         normalizes = self.level in SUBWORD_LEVELS or self.nfkc or self.lowercase
         return Normalization(self.nfkc, self.lowercase) if normalizes else None
+
+    def fitted(self, words: Mapping[str, int]) -> "TextSettings":
+        """Return the settings with the number of subwords to learn, given the counts of the training text's words."""
+        if self.vocabulary_size is not None or self.level not in SUBWORD_LEVELS:
+            return self
+        return replace(self, vocabulary_size=number_of_subwords(self.level, words))
 
     def description(self) -> dict[str, Any]:
         """Return what the header stores of the tokenizer: the settings that apply to the level."""

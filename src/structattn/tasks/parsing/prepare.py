@@ -189,6 +189,7 @@ def _prepare_sentences(folder: Path, splits: Mapping[str, Path], tokenizer: Toke
     trees = {name: list(read_trees(path, notices)) for name, path in splits.items()}
     words = {name: _counted(splits[name], of_split) for name, of_split in trees.items()}
     train = words.pop("train")
+    settings = settings.fitted(train)
     encoder = train_tokenizer(train, [word for of_split in words.values() for word in of_split], settings)
     if isinstance(encoder.tokenizer, SubwordTokenizer):
         report_words_seen_once(train, encoder.tokenizer, notices)
