@@ -121,10 +121,15 @@ def test_surprisals_of_regions_are_sums_over_their_tokens(tmp_path, mode, option
     assert (scores.overall.known is None) == unknown
 
 
-def test_an_unknown_word_may_cross_regions(tmp_path):
-    """Where the text attaches the full stop, "house." is one word, which begins in the third region."""
-    run = run_on(tmp_path, min_count=2)
-    item = {"item_number": 1, "conditions": [condition("match", "A dog", "sees the", "house", ".")]}
+@pytest.mark.parametrize(
+    ("house", "options"),
+    [("house", {"min_count": 2}), ("家", {"level": "sentencepiece-unigram", "vocabulary_size": 40})],
+    ids=["words", "subwords"],
+)
+def test_an_unknown_token_may_cross_regions(tmp_path, house, options):
+    """Where the text attaches the question mark, "house?" is one word, and "家?" one subword, of the third region."""
+    run = run_on(tmp_path, **options)
+    item = {"item_number": 1, "conditions": [condition("match", "A dog", "sees the", house, "?")]}
     suite = SUITE | {"predictions": [{"type": "formula", "formula": "(4;%match%) = 0"}], "items": [item]}
     (suite,) = read_suites(written(tmp_path, suite), Notices())
     scores = suite_scores(SentenceScorer(run, WrittenForm()), suite)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 
@@ -152,18 +153,21 @@ class _Sentence:
     @classmethod
     def of(cls, scorer: SentenceScorer, suite: Suite, item: Item, condition: str) -> "_Sentence":
         tokenizer, regions = scorer.run.prepared.tokenizer, item.conditions[condition]
+        contents = [*regions.values()]
 
         def encode(text: str) -> tuple[int, ...]:
             return scorer.encode(text, suite.path, item.number)
 
         try:
-            ids = encode(whole := sentence([*regions.values()]))
+            ids = encode(whole := sentence(contents))
             if tokenizer.reads_words:  # <unk> does not have the characters of its word
-                written = [tokenizer.normalized(scorer.form(text)) for text in (whole, *regions.values())]
+                written = [tokenizer.normalized(scorer.form(text)) for text in (whole, *contents)]
                 region_of = parts_of_words(LEVELS["word"].split(written[0]), written[1:])
             else:
-                decoded = [tokenizer.decode(encode(text)) for text in regions.values()]
-                region_of = parts_of_tokens(tokenizer, ids, decoded)
+                # from the start: alone, a region may have an <unk> that it shares with the one before it
+                ends = [tokenizer.decode(encode(sentence(contents[: n + 1]))) for n in range(len(contents))]
+                parts = [text[len(before) :] for before, text in pairwise(["", *ends])]
+                region_of = parts_of_tokens(tokenizer, ids, parts)
         except (DataError, ValueError) as error:
             reason = error.reason if isinstance(error, DataError) else error
             raise DataError(suite.path, f"item {item.number}, condition {condition!r:.60}: {reason}") from None
