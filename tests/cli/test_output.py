@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from rich.table import Table
 
-from structattn.cli.output import literal, print_table, run_names
+from structattn.cli.output import literal, print_table
 from structattn.cli.scores_table import print_scores
 from structattn.tasks.scores import SplitScores
 
@@ -18,11 +18,6 @@ def table():
         made.add_column(heading, justify="right")
     made.add_row(literal(NAME), *[NUMBER] * 6)
     return made
-
-
-def test_runs_are_named_by_their_folders_where_these_differ():
-    assert run_names([Path("a/one"), Path("a/two"), Path("a/one")]) == ["one", "two", "one"]
-    assert run_names([Path("a/one"), Path("a/two"), Path("b/one")]) == ["a/one", "a/two", "b/one"]
 
 
 def test_in_a_pipe_a_row_is_a_line(capsys):
@@ -68,3 +63,20 @@ def test_the_caption_says_what_the_scores_are_of(capsys, scores, caption):
     table, _, below = capsys.readouterr().out.rpartition("┘")
     assert " ".join(below.split()) == caption
     assert ("48.00%" in table) == ("accuracy_greedy" in scores)
+
+
+@pytest.mark.parametrize(
+    ("folders", "names"),
+    [
+        (["two", "../one/two", "../one"], ["two", "two", "one"]),
+        (["two", "../three/two"], ["one/two", "three/two"]),
+        (["."], ["one"]),
+        (["..", "."], ["runs", "one"]),
+    ],
+)
+def test_runs_have_the_shortest_names_that_tell_them_apart(capsys, monkeypatch, tmp_path, folders, names):
+    (tmp_path / "runs" / "one").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "runs" / "one")
+    print_scores([(Path(folder), SplitScores("test", 2, 9, 0.5, 1.6)) for folder in folders])
+    rows = [line.split("│") for line in capsys.readouterr().out.splitlines() if line.startswith("│")]
+    assert [row[1].strip() for row in rows] == names

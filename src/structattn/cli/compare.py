@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from structattn.cli.options import Json, overrides_of, run_paths
-from structattn.cli.output import literal, numbers_table, print_json, print_table, print_warning, run_names
+from structattn.cli.output import literal, numbers_table, print_json, print_table, print_warning
 from structattn.support.errors import UsageError
 from structattn.support.files import check_writable_folder
 from structattn.support.grouping import grouped
@@ -145,13 +145,14 @@ def _compare_translations(
 
 
 def _print_likelihoods(base: Path, others: Sequence[Path], differences: "Sequence[CrossEntropyDifference]") -> None:
+    from structattn.report.runs import shortest_names
     from structattn.report.tables import OF_TWO_RUNS
 
     resampled = f"95 % intervals and p by paired bootstrap resampling of {differences[0].examples:,} examples"
     caption = f"nats per token; {resampled}. {OF_TWO_RUNS}"
     headings = ["cross-entropy", "95 % interval", "difference", "95 % interval", "p"]
     table = numbers_table(["run"], headings, caption)
-    first, (name, *names) = differences[0], run_names([base, *others])
+    first, (name, *names) = differences[0], shortest_names([base, *others])
     table.add_row(literal(name), f"{first.first:.4f}", f"{first.first_lower:.4f} to {first.first_upper:.4f}")
     for name, each in zip(names, differences, strict=True):
         score = (f"{each.second:.4f}", f"{each.second_lower:.4f} to {each.second_upper:.4f}")
@@ -161,10 +162,12 @@ def _print_likelihoods(base: Path, others: Sequence[Path], differences: "Sequenc
 
 
 def _print_whole(base: Path, other: Path, differences: "Mapping[str, PairedDifference]") -> None:
+    from structattn.report.runs import shortest_names
     from structattn.report.tables import OF_TWO_RUNS
 
     signatures = "\n".join(f"{name}: {each.signature}" for name, each in differences.items())
-    table = numbers_table(["metric"], [*run_names([base, other]), "difference", "p"], f"{signatures}\n{OF_TWO_RUNS}")
+    headings = [*shortest_names([base, other]), "difference", "p"]
+    table = numbers_table(["metric"], headings, f"{signatures}\n{OF_TWO_RUNS}")
     for name, each in differences.items():
         scores = (f"{each.first:.2f} ± {each.first_interval:.2f}", f"{each.second:.2f} ± {each.second_interval:.2f}")
         table.add_row(name, *scores, f"{each.second - each.first:+.2f}", f"{each.p:.4f}")
@@ -173,9 +176,11 @@ def _print_whole(base: Path, other: Path, differences: "Mapping[str, PairedDiffe
 
 def _print_bins(base: Path, other: Path, differences: "Sequence[BinDifference]") -> None:
     """Print one table for each sentence attribute, with bins of equal size."""
+    from structattn.report.runs import shortest_names
+
     bins = (each for each in differences if each.binning == "equal count")
     for attribute, of_attribute in grouped(bins, lambda each: each.attribute).items():
-        headings = ["from", "to", "sentences", *run_names([base, other]), "difference", "95 % interval"]
+        headings = ["from", "to", "sentences", *shortest_names([base, other]), "difference", "95 % interval"]
         table = numbers_table([], headings, title=f"BLEU by {attribute}")
         for each in of_attribute:
             scores = (f"{each.base:.2f}", f"{each.other:.2f}", f"{each.difference:+.2f}")

@@ -3,7 +3,6 @@
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
@@ -26,13 +25,6 @@ def print_line(text: str, error: bool = False) -> None:
 def print_warning(text: str) -> None:
     """Print a warning to standard error, with control characters escaped."""
     print_line(f"warning: {text}", error=True)
-
-
-def run_names(folders: Iterable[Path]) -> list[str]:
-    """Return the names of runs: those of their folders, or the paths where two runs have the same."""
-    folders = list(folders)
-    short = len({folder.name for folder in folders}) == len(set(folders))
-    return [folder.name if short else str(folder) for folder in folders]
 
 
 def literal(text: str) -> Text:

@@ -7,8 +7,9 @@ from typing import Any
 
 from rich.table import Table
 
-from structattn.cli.output import literal, numbers_table, print_table, run_names
+from structattn.cli.output import literal, numbers_table, print_table
 from structattn.report.page import MISSING, nats, percent, points
+from structattn.report.runs import shortest_names
 from structattn.report.tables import Column
 from structattn.tasks.recognition import report as recognition_report
 from structattn.tasks.recognition.report import Recognition, bands
@@ -70,7 +71,7 @@ def print_scores(results: Sequence[tuple[Path, SplitScores]]) -> None:
     rows: list[tuple[str, str, dict[str, Any]]] = []
     transformations: dict[str, TransformationRows] = {}
     recognitions: dict[str, Recognition] = {}
-    for name, (_, scores) in zip(run_names(folder for folder, _ in results), results, strict=True):
+    for name, (_, scores) in zip(shortest_names([folder for folder, _ in results]), results, strict=True):
         content = asdict(scores)
         rows.append((name, scores.split, content))
         for way, metrics in (scores.translation_alternatives or {}).items():

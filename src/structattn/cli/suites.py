@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from structattn.cli.options import open_runs
-from structattn.cli.output import literal, numbers_table, print_json, print_table, run_names
+from structattn.cli.output import literal, numbers_table, print_json, print_table
 from structattn.loading.trained_run import TrainedRun
 from structattn.report.page import on_known, with_interval
+from structattn.report.runs import shortest_names
 from structattn.tasks.chunking import report as chunking_report
 from structattn.tasks.chunking.evaluate import (
     StreamScores,
@@ -56,7 +57,7 @@ def _score_runs(
 
 
 def _named(results: Sequence[tuple[Path, Scores]]) -> list[tuple[str, Scores]]:
-    return list(zip(run_names(folder for folder, _ in results), [scores for _, scores in results], strict=True))
+    return list(zip(shortest_names([folder for folder, _ in results]), [scores for _, scores in results], strict=True))
 
 
 def contrast(runs: Sequence[str], file: Path, per_token: bool, json: bool) -> None:
