@@ -91,9 +91,6 @@ def test_an_ablation_shows_nothing_else(run_dir, tmp_path):
     done = CliRunner().invoke(app, ["inspect", str(run_dir("sentences")), "--ablate", "--neighbours", "a"])
     assert done.exit_code == 2
     assert "--ablate and --neighbours show different things" in done.stderr
-    done = CliRunner().invoke(app, ["inspect", str(run_dir("sentences")), "--ablate", "evaluation.beam_size=3"])
-    assert done.exit_code == 2
-    assert "of settings expected evaluation.checkpoint and data alone" in done.stderr
 
 
 def test_a_run_that_cannot_be_ablated_is_refused_before_others_are(run_dir, tmp_path):

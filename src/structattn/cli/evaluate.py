@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from structattn.cli.options import Json, Runs, open_runs, overrides_of
+from structattn.cli.options import Json, Runs, open_runs
 from structattn.cli.output import print_json, print_warning
 from structattn.support.errors import UsageError
 
@@ -58,7 +58,6 @@ def evaluate(
     """
     _require_fitting_options(suite, {"file": file, "marks": marks, "per-token": per_token})
     if suite is None:
-        _require_stored_settings(runs)
         _evaluate_splits(runs, split, 1 if explain is None else explain, json)
         return
     if split or explain is not None:
@@ -88,16 +87,6 @@ def _require_fitting_options(suite: Suite | None, given: Mapping[str, object]) -
         wanted = _SUITES_OF.get(name, ())
         if value and (suite is None or suite not in (wanted or (suite,))):
             raise UsageError(f"--{name} is for --suite {' or '.join(wanted)}".rstrip())
-
-
-def _require_stored_settings(runs: Sequence[str]) -> None:
-    """Scores of splits are compared with each other: nothing but the checkpoint may differ from the run's settings."""
-    others = [name for name in overrides_of(runs)[1] if name != "checkpoint"]
-    if others:
-        raise UsageError(
-            f"evaluation.{others[0]}: splits are scored with the settings of the run; only data and "
-            "evaluation.checkpoint can be replaced"
-        )
 
 
 def _evaluate_splits(runs: Sequence[str], split: list[str] | None, explain: int, json: bool) -> None:

@@ -111,7 +111,7 @@ def explore(
     if port is not None and not serve:
         raise UsageError("--port is for --serve")
     if serve:
-        _serve(open_one_run(sources), _first(text, target, example, split), port or 0, depths)
+        _serve(open_one_run(sources, decodes=True), _first(text, target, example, split), port or 0, depths)
         return
     overrides_of(sources)  # refused before anything is opened
     from structattn.explorer.page import require_page, write_explorer
@@ -125,7 +125,7 @@ def explore(
     from structattn.explorer.recording_archive import write_archive
     from structattn.explorer.recording_files import read_recording_json, recording_to_json, write_recording
 
-    opened = [run for path in runs for run in open_runs([str(path), *overrides])]
+    opened = [run for path in runs for run in open_runs([str(path), *overrides], decodes=True)]
     how: dict[str, Any] = {"targets": target, "split": split, "beam": beam}
     if depths is not None:
         how["depths"] = depths

@@ -146,8 +146,6 @@ def _show_ablations(runs: Sequence[str], json: bool) -> None:
     from structattn.explorer.ablation import ablate, write_ablation
     from structattn.explorer.interventions import layers_by_side
 
-    if overrides_of(runs)[1].keys() - {"checkpoint"}:
-        raise UsageError("--ablate does not decode; of settings expected evaluation.checkpoint and data alone")
     opened, results = list(open_runs(runs, writes="analyses")), []
     for run in opened:
         layers_by_side(run.model)  # refuses other models before anything is scored

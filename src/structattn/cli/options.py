@@ -185,11 +185,18 @@ def overrides_of(words: Sequence[str]) -> tuple[Path | None, dict[str, Any]]:
 
 
 def open_runs(
-    words: Sequence[str], device: "torch.device | None" = None, writes: str | None = None
+    words: Sequence[str], device: "torch.device | None" = None, writes: str | None = None, *, decodes: bool = False
 ) -> "Iterator[TrainedRun]":
     """Open the runs among arguments one after another, with the settings that the arguments replace.
 
-    ``writes``: the folder in each run folder for the results, which must be writable before the first run is opened.
+    Args:
+        words: the arguments.
+        device: of the models; None: a GPU if there is one.
+        writes: the folder in each run folder for the results, which must be writable before the first run is opened.
+        decodes: whether evaluation settings other than the checkpoint change what the command does.
+
+    Raises:
+        UsageError: there is no run, or a setting is replaced that changes nothing.
     """
     from dataclasses import replace
 
@@ -197,6 +204,8 @@ def open_runs(
     from structattn.runs.folder import existing_run
 
     paths, (data, changes) = run_paths(words), overrides_of(words)
+    if others := [] if decodes else [name for name in changes if name != "checkpoint"]:
+        raise UsageError(f"evaluation.{others[0]}: only data and evaluation.checkpoint can be replaced here")
     for path in paths:
         existing_run(path)
         if writes is not None:
@@ -208,7 +217,9 @@ def open_runs(
         yield replace(run, settings=run.settings.model_copy(update={"evaluation": evaluation}))
 
 
-def open_one_run(words: Sequence[str], device: "torch.device | None" = None, writes: str | None = None) -> "TrainedRun":
+def open_one_run(
+    words: Sequence[str], device: "torch.device | None" = None, writes: str | None = None, *, decodes: bool = False
+) -> "TrainedRun":
     """Open the only run among arguments; see ``open_runs``.
 
     Raises:
@@ -216,7 +227,7 @@ def open_one_run(words: Sequence[str], device: "torch.device | None" = None, wri
     """
     if len(paths := run_paths(words)) > 1:
         raise UsageError(f"{len(paths)} run folders; expected one")
-    return next(open_runs(words, device, writes))
+    return next(open_runs(words, device, writes, decodes=decodes))
 
 
 def standard_input_lines() -> Iterator[str]:

@@ -21,7 +21,7 @@ def predict(run: Run, json: JsonLines = False) -> None:
     from structattn.tasks.loaded import in_chunks
     from structattn.tasks.registry import kind_of
 
-    opened = open_one_run(run)
+    opened = open_one_run(run, decodes=True)
     predictor = kind_of(opened).predictor(opened, 64)
     with progress("Predicting", None, "lines") as advance:
         answers = in_chunks(standard_input_lines(), partial(predictor, path=STANDARD_INPUT, advance=advance))

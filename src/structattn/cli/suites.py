@@ -47,9 +47,10 @@ def _score_runs(
     show: Callable[[Sequence[tuple[str, Scores]]], None],
     json: bool,
     rest: Callable[[Scores], Mapping[str, object]] = lambda scores: {},
+    decodes: bool = False,
 ) -> None:
     """Score runs, and print a table, or JSON with the rest of the scores of each run beside them."""
-    results = [(run.run_dir, score(run)) for run in open_runs(runs, writes="analyses")]
+    results = [(run.run_dir, score(run)) for run in open_runs(runs, writes="analyses", decodes=decodes)]
     if json:
         print_json([{"run": folder, "scores": scores, **rest(scores)} for folder, scores in results])
     else:
@@ -118,7 +119,7 @@ def trees(runs: Sequence[str], file: Path, json: bool) -> None:
         write_parsing(run, file, scores)
         return scores
 
-    _score_runs(runs, score, _print_trees, json)
+    _score_runs(runs, score, _print_trees, json, decodes=True)
 
 
 def _print_trees(results: Sequence[tuple[str, ParsingScores]]) -> None:

@@ -80,7 +80,7 @@ def translate(
     from structattn.text.reading import Notices, read_lines
 
     check_output_files({"--alignments": alignments}, {"--prefixes": prefixes})
-    opened, changes = list(open_runs(runs)), overrides_of(runs)[1]
+    opened, changes = list(open_runs(runs, decodes=True)), overrides_of(runs)[1]
     how = opened[0].settings.evaluation
     sampling = seeded_sampling(temperature, top_k, top_p, seed)
     if "beam_size" not in changes and sampling is None:
