@@ -100,12 +100,12 @@ def test_the_self_check_detects_a_wrong_implementation():
 
 
 def test_prepare_formal_language(tmp_path):
-    folder = tmp_path / "data"
+    folder = tmp_path / ":cat:[x]"  # :cat: is a picture in markup
     arguments = ["marked-reversal", "-o", folder, "--train", 20, "--valid", 10, "--test-per-length", 2,
                  "--train-lengths", 3, 9, "--test-lengths", 3, 11, "--seed", 5]  # fmt: skip
     result = run("prepare", "formal-language", *arguments)
     assert result.exit_code == 0, result.output
-    assert "formal_language, 6 symbols; train 20 sequences" in result.output
+    assert result.output.startswith(f"{folder}: formal_language, 6 symbols; train 20 sequences")
     prepared = open_prepared(folder)
     assert prepared.header.extra["seed"] == 5
     assert prepared.header.splits["test"].sequences == 10

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from structattn.support.environment import escape_control_characters
+from structattn.support.environment import escape_control_characters, printable
 from structattn.support.reading import MAX_INTEGER
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ Seed = Annotated[int, typer.Option(min=0, max=MAX_INTEGER, metavar="N", help="Ra
 def print_summary(folder: Path) -> None:
     """Print the contents of a prepared folder."""
     from rich.console import Console
-    from rich.markup import escape
+    from rich.text import Text
 
     from structattn.text.folders.prepared import open_prepared
 
@@ -26,9 +26,7 @@ def print_summary(folder: Path) -> None:
     parallel = prepared.parallel_sides is not None
     splits = ", ".join(_pairs(prepared, name) if parallel else _text(prepared, name) for name in prepared.splits)
     console = Console(highlight=False, soft_wrap=True)
-    console.print(
-        f"[bold]{escape(escape_control_characters(str(folder)))}[/]: {prepared.kind}, {_symbols(prepared)}; {splits}"
-    )
+    console.print(Text.assemble((printable(str(folder)), "bold"), f": {prepared.kind}, {_symbols(prepared)}; {splits}"))
 
 
 def print_language(folder: Path) -> None:
