@@ -162,6 +162,21 @@ def test_a_vocabulary_size_for_words_is_refused(tmp_path):
     assert not (tmp_path / "data").exists()
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("text --train a --valid a --marker start", "--marker start applies to bpe, not to --level word"),
+        ("parallel --train a a --valid a a --level sentencepiece-bpe --marker none",
+         "--marker none applies to bpe, not to --level sentencepiece-bpe"),
+        ("text --train a --valid a --tokenizer b --level byte",
+         "--tokenizer b takes the place of a level; expected no --level byte"),
+    ],
+)  # fmt: skip
+def test_options_that_do_not_fit_the_level_are_refused(tmp_path, options, message):
+    result = run("prepare", *options.split(), "--output", tmp_path / "data")
+    assert (result.exit_code, result.stderr) == (2, f"structattn: {message}\n")
+
+
 def test_prepare_parallel(tmp_path):
     two, table = pairs(tmp_path)
     arguments = ["prepare", "parallel", "--train", *two, "--valid-tsv", table, "--level", "word"]

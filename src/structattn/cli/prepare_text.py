@@ -81,7 +81,9 @@ def text(
     from structattn.tasks.language_modeling.prepare import prepare_language_modeling
     from structattn.tasks.language_modeling.settings import TextSettings
 
-    _require_subwords(level, vocabulary_size, "--max-symbols")
+    if tokenizer is not None and level != "word":
+        raise UsageError(f"--tokenizer {tokenizer} takes the place of a level; expected no --level {level}")
+    _require_subwords(level, vocabulary_size, "--max-symbols", marker)
     settings = TextSettings(
         level if tokenizer is None else "pretrained",
         mode,
@@ -170,7 +172,7 @@ def parallel(
     from structattn.tasks.translation.tokenizer_training import TokenizerSettings
     from structattn.text.lines import Normalization
 
-    _require_subwords(level, vocabulary_size, "--vocabulary-threshold")
+    _require_subwords(level, vocabulary_size, "--vocabulary-threshold", marker)
     given = {"train": (train, train_tsv), "valid": (valid, valid_tsv), "test": (test, test_tsv)}
     splits = {name: files for name, (two, tsv) in given.items() if (files := _files(name, two, tsv))}
     prepare_parallel(
@@ -185,9 +187,11 @@ def parallel(
     print_summary(output)
 
 
-def _require_subwords(level: str, vocabulary_size: int | None, alternative: str) -> None:
+def _require_subwords(level: str, vocabulary_size: int | None, alternative: str, marker: str = "end") -> None:
     if level in ("word", "character", "byte") and vocabulary_size is not None:
         raise UsageError(f"--vocabulary-size applies to subwords, not to --level {level}; see {alternative}")
+    if level != "bpe" and marker != "end":
+        raise UsageError(f"--marker {marker} applies to bpe, not to --level {level}")
 
 
 def _files(name: str, files: tuple[Path, Path] | None, tsv: Path | None) -> tuple[Path, ...]:
