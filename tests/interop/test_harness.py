@@ -95,7 +95,9 @@ def test_greedy_continuations_are_recognized(harness, trained):
     assert [greedy for _, greedy in found] == [True, False]
     (cut,) = model.generate_until(asked(("Bo sees", {"until": continued.split()[1], "max_gen_toks": 4})))
     assert cut.split() == continued.split()[:1]
-    sampled = model.generate_until(asked(("Bo", {"do_sample": True, "temperature": 5.0, "max_gen_toks": 9})))
+    every = {"do_sample": True, "temperature": 5.0, "top_k": 0, "max_gen_toks": 9}
+    sampled = model.generate_until(asked(("Bo", every)))
+    assert sampled == model.generate_until(asked(("Bo", every | {"top_k": None})))
     assert sampled != model.generate_until(asked(("Bo", {"max_gen_toks": 9})))
 
 

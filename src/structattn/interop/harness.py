@@ -123,6 +123,7 @@ class HarnessModel(LM):
         stop = [each for each in ([until] if isinstance(until, str) else until) if each]
         sampling: dict[str, Any] = {"temperature": 0.0}
         if options.get("do_sample"):
+            options["top_k"] = options.get("top_k") or None  # as in transformers, 0 stands for all tokens
             given = {name: options[name] for name in ("temperature", "top_k", "top_p") if options.get(name) is not None}
             sampling = {"temperature": 1.0, **given}
         lines = length if is_stream(self._run.settings) else 1
