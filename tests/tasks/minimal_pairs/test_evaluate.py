@@ -169,7 +169,7 @@ def test_models_without_sentence_probabilities_and_long_sentences_are_refused(tr
 
 
 def test_the_command_refuses_other_runs_before_it_reads_their_data(translation_run, tmp_path, monkeypatch):
-    monkeypatch.setattr("structattn.cli.suites.open_runs", lambda runs, writes: [translation_run()])
+    monkeypatch.setattr("structattn.cli.suites.open_runs", lambda runs, **how: [translation_run()])
     (tmp_path / "pairs.jsonl").write_text(json.dumps(entry()) + "\n")
     with pytest.raises(UsageError, match="task 'translation' gives sentences no probability"):
         blimp(["run"], tmp_path / "pairs.jsonl", "auto", json=False)
