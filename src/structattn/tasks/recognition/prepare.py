@@ -1,10 +1,9 @@
 """Preparation of recognition: strings with labels in splits, as FLaRe draws them or with well-shaped negatives."""
 
-from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 import numpy as np
 
@@ -36,7 +35,6 @@ _NUM_EDIT_DISTANCE: Final = 50
 _PROBES: Final = 40
 
 Examples = dict[str, list[Example]]  # split -> its examples
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -155,10 +153,11 @@ def _flare_splits(language: RecognitionLanguage, sizes: RecognitionSizes, seed: 
         "valid-long": (sizes.valid, sizes.max_length_long, seed),
         "test": (5_010 if sizes.test is None else sizes.test, sizes.longest("flare"), test_seed),
     }
-    examples = {
-        split: flare_examples(language, count, high, _generator(language, own, split))
-        for split, (count, high, own) in _shown(plan)
-    }
+    examples: Examples = {}
+    with progress("Drawing strings", len(plan), "splits") as advance:
+        for split, (count, high, own) in plan.items():
+            examples[split] = flare_examples(language, count, high, _generator(language, own, split))
+            advance()
     seen = {each.string for split in ("train", "valid", "valid-long") for each in examples[split]}
     generator = _generator(language, test_seed, HELD_OUT)
     with suppress(UsageError):  # all members up to this length may be training strings, as in repeat-01
@@ -186,24 +185,13 @@ def _hard_splits(language: RecognitionLanguage, sizes: RecognitionSizes, seed: i
         (longest, {"test": 1.0}),
     )
     of_training, of_others = _rules_of_negatives(language, plan["train"][0], test_seed)
-    return {
-        split: hard_examples(
-            language,
-            lengths,
-            Split(split, shares),
-            of_training if split == "train" else of_others,
-            _generator(language, own, "hard", split),
-        )
-        for split, (lengths, own) in _shown(plan)
-    }
-
-
-def _shown(plan: Mapping[str, T]) -> Iterator[tuple[str, T]]:
-    """Yield the splits, and show how many are drawn."""
+    examples: Examples = {}
     with progress("Drawing strings", len(plan), "splits") as advance:
-        for each in plan.items():
-            yield each
+        for split, (lengths, own) in plan.items():
+            shape, generator = of_training if split == "train" else of_others, _generator(language, own, "hard", split)
+            examples[split] = hard_examples(language, lengths, Split(split, shares), shape, generator)
             advance()
+    return examples
 
 
 def _rules_of_negatives(language: RecognitionLanguage, lengths: list[int], seed: int) -> tuple[Shape, Shape]:
