@@ -32,7 +32,7 @@ def test_shared_seeds_are_compared_in_pairs():
         judge({-k: v for k, v in shifted(1).items()}, BASE, above=True),
     )
     assert (paired.verdict, paired.difference.pairs) == ("holds", 5)
-    assert (unpaired.verdict, unpaired.difference.pairs, unpaired.reason) == ("undecided", 0, "the interval holds 0")
+    assert (unpaired.verdict, unpaired.difference.pairs, unpaired.reason) == ("undecided", 0, "the interval contains 0")
     assert paired.difference.value == pytest.approx(unpaired.difference.value)
     differences = np.array([*shifted(1).values()]) - [*BASE.values()]
     assert paired.difference.limits == pytest.approx(stats.ttest_1samp(differences, 0).confidence_interval(0.95))
@@ -63,7 +63,7 @@ def test_one_seed_is_undecided_whatever_the_difference():
 
 
 def test_every_seed_that_a_verdict_needs_is_named():
-    """Differences of 15, 10 and 8, the mean 11 ± 9.0; without any one of the three the interval holds 0."""
+    """Differences of 15, 10 and 8, the mean 11 ± 9.0; without any one of the three the interval contains 0."""
     scores = {1: 15.0, 2: 10.0, 3: 8.0}
     for above, verdict in ((True, "holds"), (False, "fails")):
         found = judge(scores, 0.0, above=above)

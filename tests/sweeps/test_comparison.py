@@ -206,7 +206,7 @@ def test_failed_trials_are_not_among_a_share(expectations):
 @pytest.mark.parametrize(
     ("within", "pending", "judged"),
     [(3, 17, ("undecided", "17 trials have not ended")), (3, 0, ("fails", "")), (18, 2, ("holds", "")),
-     (0, 2, ("fails", "")), (9, 1, ("undecided", "the interval holds 0"))],
+     (0, 2, ("fails", "")), (9, 1, ("undecided", "the interval contains 0"))],
 )  # fmt: skip
 def test_trials_that_have_not_ended_may_be_within_the_bound(expectations, within, pending, judged):
     claim = {"description": "found", "cell": SUP, "statistic": "share", "within": 0.2, "at_least": 0.5}
@@ -263,7 +263,7 @@ def test_share_of_trials_has_an_interval(expectations):
     claim = {"description": "found", "cell": SUP, "statistic": "share", "within": 0.2, "at_least": 0.5}
     sweep = expectations(claims=[claim, {**claim, "score": "test.accuracy"}])
     found, missing = check_claims(sweep.claims, [SUP], [row(SUP, (0.1, 0.2, 0.3, 0.15))])
-    assert (found.ours, found.bound, found.judgement.reason) == (0.75, 0.5, "the interval holds 0")
+    assert (found.ours, found.bound, found.judgement.reason) == (0.75, 0.5, "the interval contains 0")
     limits = found.judgement.difference.limits
     assert limits == pytest.approx((0.30064 - 0.5, 0.95441 - 0.5), abs=1e-5)  # 0.62753 ∓ 0.32689, by hand
     assert (missing.ours, missing.judgement) == (None, None)

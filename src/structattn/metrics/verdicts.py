@@ -138,7 +138,7 @@ def _verdict(found: Difference, least: float, above: bool) -> Verdict:
 
 
 def _reason(found: Difference, least: float) -> str:
-    return "one seed" if found.limits is None else f"the interval holds {least + 0:g}"
+    return "one seed" if found.limits is None else f"the interval contains {least + 0:g}"
 
 
 def _needs(verdict: Verdict, seeds: Sequence[Hashable]) -> str:
