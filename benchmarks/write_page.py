@@ -9,8 +9,8 @@ from pages import explorer, gpu, huggingface, operators, ratios, reliability, tr
 
 DOCS = Path(__file__).parents[1] / "docs"
 MODELS = """Tf is a transformer; +Sup adds superposition
-stack attention in its middle layer, +Nd nondeterministic stack attention; LSTM+Sup and LSTM+Nd have a stack of that
-kind."""
+stack attention in its middle layer, +Nd nondeterministic stack attention; LSTM+Sup and LSTM+Nd have such a
+stack."""
 
 
 def measurements() -> str:

@@ -61,18 +61,19 @@ def page(docs: Path, models: str) -> str:
         draw(found, docs / FIGURE)
     return f"""# Benchmarks
 
-`make bench` installs the libraries to compare with into an environment of their own, and prints this table:
-{found["minutes"]} minutes on {found["date"]}, {found["processor"]}, torch {found["torch"]}.
-[Measurements](measurements.md) have more: operators, parts of a training step, memory, reliability. {models}
+How fast structattn is relative to other libraries, and models with a stack relative to those without. `make bench`
+installs the other libraries into a separate environment, and prints this table ({found["minutes"]} minutes on
+{found["date"]}, {found["processor"]}, torch {found["torch"]}). [Measurements](measurements.md) covers operators, parts
+of a training step, memory and reliability. {models}
 
 Each row is the speed of the first relative to the second. Both are measured in every round, one after the other; the
-median and the quartiles are those of the rounds' ratios. One thread and processor time; for language models two threads
-and wall time. CTranslate2 {found["ctranslate2"]} has the same random weights; MarianMT is that of transformers
-{found["transformers"]}. Targets are this project's own.
+table has the median and the quartiles of the ratios. Times are processor time on one thread, for language models wall
+time on two threads. CTranslate2 {found["ctranslate2"]} has the same random weights; MarianMT is from Hugging Face
+transformers {found["transformers"]}. Targets are this project's own.
 
 ![Speed relative to the other, with quartiles; a line marks the target, red is below it]({FIGURE})
 
 {rows(found)}
 The operations of the nondeterministic stack are n³/6 · (Q³S + Q²S) multiply-adds forward and twice that backward. Its
-tables are floats, the numbers of the matrix product doubles.
+tables are float32, the matrix product is float64.
 """

@@ -66,14 +66,15 @@ def entry(*trials):
         ),
         (
             [trial((150, 160, 255), (0.01, 0.3, 0.3)), trial(nats=(0.2, 0.2, 0.2))],
-            "Tf is above chance and no solution: at best 75% within the lengths of training; as a language model it "
-            "has learned the distribution at the lengths of training with 1 of 2 seeds, beyond them it is 0.2 nats "
-            "away or more.",
+            "Tf is above chance, but does not solve it: at best 75% within the lengths of training; as a language "
+            "model it has learned the distribution at the lengths of training with 1 of 2 seeds, beyond them it is "
+            "0.2 nats away or more.",
         ),
         (
             [trial((150, 250, 400))],
-            "Tf is above chance and no solution: at best 75% within the lengths of training and 81% beyond the lengths "
-            "of training; as a language model it stays 0.3 nats or more above the bound at the lengths of training.",
+            "Tf is above chance, but does not solve it: at best 75% within the lengths of training and 81% beyond the "
+            "lengths of training; as a language model it stays 0.3 nats or more above the bound at the lengths "
+            "of training.",
         ),
         (
             [trial((200, 200, 250), (0.0, 0.01, 0.01)), trial()],
