@@ -105,6 +105,7 @@ HARD_CODED = {
     "offsets": {"layers": [gaussian(offsets=[-1, 0]), gaussian(offsets=[1, -3, 0.5, -8.25])]},
     "sigma": {"layers": [gaussian(sigma=0.3), gaussian(sigma=4.0, offsets=[-2])]},
     "window": {"layers": [gaussian(kernel="window", window=5), gaussian(kernel="index")]},
+    "later positions alone": {"layers": [gaussian(offsets=[1], kernel="index"), gaussian(offsets=[50])]},
     "softmax and hard-coded": {"layers": "1.gaussian"},
     "no self-attention": {"layers": "2xnone"},
     "one without self-attention": {"layers": "gaussian.none"},

@@ -112,11 +112,11 @@ def fast_step(model: EncoderDecoder, tokens: Tensor, state: FastState) -> tuple[
 
 
 def _needed(cache: KeyValueCache, weights: FastWeights) -> KeyValueCache:
-    """Return the positions to which a later one may attend: not all of them if all heads are hard-coded."""
+    """Return the new position and those to which it or a later one may attend: few if all heads are hard-coded."""
     attending = [(part.layer, kind) for part, kind in weights.in_kernel if num_cached(kind)]
     if any(kind != "gaussian" for _, kind in attending):
         return cache
-    return cache.last(max(layer.heads.gaussians.values_needed(torch.float32) for layer, _ in attending))
+    return cache.last(max(1, *(layer.heads.gaussians.values_needed(torch.float32) for layer, _ in attending)))
 
 
 def _module_step(part: Residual, x: Tensor, state: Any) -> tuple[Any, Any]:
