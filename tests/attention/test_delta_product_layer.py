@@ -84,6 +84,19 @@ def test_explained_shares_are_those_of_the_values():
     torch.testing.assert_close(shares[1, 0] / shares[1, 1], (earlier / own).abs())
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_explained_shares_in_half_precision(dtype):
+    """Coefficients may be far below the range of float16 where the state decays, and are zeros at padding."""
+    torch.manual_seed(3)
+    layer = DeltaProductAttention(8, 2).to(dtype)
+    layer.decay_bias.data.fill_(2)
+    x, lengths = 4 * torch.randn(2, 9, 8, dtype=dtype), torch.tensor([9, 2])
+    shares = layer.explain(x, lengths).weights
+    assert shares.dtype == dtype
+    expected = layer.double().explain(x.double(), lengths).weights
+    torch.testing.assert_close(shares.double(), expected, rtol=0, atol=0.05)
+
+
 @pytest.mark.parametrize(
     "arguments", [{"num_heads": 3}, {"num_householder": 0}, {"key_size": 0}, {"convolution_size": -1}, {"num_heads": 0}]
 )

@@ -126,13 +126,15 @@ class DeltaProductAttention(nn.Module):
         Coefficients have signs and need not sum to 1; shares do. Cost: O(T^2 m^2 a) for each head.
         """
         inputs, others = self._projected(mask_padding(x, lengths))
-        query, key, _, beta, decay = self._recurrence(self._convolved(inputs), others)
+        recurrence = self._recurrence(self._convolved(inputs), others)
+        (query, key, _, beta, decay), dtype = computing_precision(**_named(recurrence))
         (batch, heads, time, steps), size = beta.shape, beta.shape[2] * beta.shape[3]
         units = torch.eye(size, dtype=beta.dtype, device=beta.device).view(time, steps, size)
         units = units.expand(batch, heads, time, steps, size)
         coefficients = delta_product(query, key, units, beta, decay, lengths=lengths)
         absolute = coefficients.abs().view(batch, heads, time, time, steps).sum(-1)
-        return Explanation("delta_product", absolute / absolute.sum(-1, keepdim=True).clamp(min=1e-30))
+        shares = absolute / absolute.sum(-1, keepdim=True).clamp(min=1e-30)
+        return Explanation("delta_product", shares.to(dtype))
 
     @torch.no_grad()
     def initialize_own(self) -> None:
