@@ -79,6 +79,20 @@ def test_a_step_refuses_a_sequence(layer):
         layer.step(x[:, :1], layer.initial_state(memory))
 
 
+def test_another_width_is_refused_with_shapes(layer):
+    x, memory = examples()
+    for call in (
+        lambda: layer(x[..., :-1], memory),
+        lambda: layer(x, memory[..., :-1]),
+        lambda: layer.attend(x[..., :-1], memory),
+        lambda: layer.explain(x[..., :-1], memory),
+        lambda: layer.initial_state(memory[..., :-1]),
+        lambda: layer.step(x[:, 0, :-1], layer.initial_state(memory)),
+    ):
+        with pytest.raises(ValueError, match=r"the input has shape \(3, .*\); expected \(3, .*\): d_model is"):
+            call()
+
+
 @pytest.mark.parametrize("batch", [0, 1, 2])
 def test_a_memory_of_another_batch_is_refused(layer, batch):
     x, memory = examples()

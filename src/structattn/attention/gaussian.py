@@ -15,7 +15,7 @@ from structattn.attention.positions.biases import ScorePositions
 from structattn.attention.projections import OutputProjection, one_position
 from structattn.attention.protocols import Explanation
 from structattn.operators import gaussian_attention
-from structattn.operators.common.checks import full_memory_lengths, mask_padding, wrong_batch
+from structattn.operators.common.checks import full_memory_lengths, mask_padding, wrong_batch, wrong_width
 from structattn.operators.common.kernels import can_index_rows
 from structattn.operators.common.states import Selectable
 from structattn.operators.gaussian_attention import Gaussians, Kernel
@@ -179,7 +179,8 @@ class CrossGaussianAttention(nn.Module):
         memory_lengths: Lengths = None,
     ) -> Float[Tensor, "batch time d_model"]:
         """Process whole sequences. Cost: O((T + S) d^2) each, and O(T S d / H) for each learned head."""
-        x, memory = mask_padding(x, lengths), mask_padding(memory, memory_lengths, "memory_lengths")
+        x = self._of_this_width(mask_padding(x, lengths))
+        memory = mask_padding(memory, memory_lengths, "memory_lengths")
         end = full_memory_lengths(x, memory, lengths, memory_lengths)
         return mask_padding(self.output(self.heads(x, memory, lengths=lengths, memory_lengths=end)), lengths)
 
@@ -191,7 +192,8 @@ class CrossGaussianAttention(nn.Module):
         memory_lengths: Lengths = None,
     ) -> tuple[Float[Tensor, "batch time d_model"], Float[Tensor, "batch heads time source"]]:
         """Return the output and the weights, before dropout; those of learned heads are differentiable."""
-        x, memory = mask_padding(x, lengths), mask_padding(memory, memory_lengths, "memory_lengths")
+        x = self._of_this_width(mask_padding(x, lengths))
+        memory = mask_padding(memory, memory_lengths, "memory_lengths")
         end = full_memory_lengths(x, memory, lengths, memory_lengths)
         outputs, weights = self.heads.attend(x, memory, lengths=lengths, memory_lengths=end)
         return mask_padding(self.output(outputs), lengths), weights
@@ -211,7 +213,7 @@ class CrossGaussianAttention(nn.Module):
         self, x_t: Float[Tensor, "batch d_model"], state: CrossGaussianState
     ) -> tuple[Float[Tensor, "batch d_model"], CrossGaussianState]:
         """Process one position. Cost: O(d^2), and O(S d / H) for each learned head."""
-        x = one_position(x_t)
+        x = self._of_this_width(one_position(x_t))
         if len(x_t) != len(state.hard.row_indices):
             raise wrong_batch(x_t, state.hard.row_indices)
         outputs, learned = _cached_attention(self.heads.gaussians, state.hard, state.steps), self.heads.learned
@@ -230,6 +232,12 @@ class CrossGaussianAttention(nn.Module):
     ) -> Explanation:
         """Return the weights of every head, the hard-coded ones first; theirs need not sum to 1."""
         return Explanation("gaussian", self.attend(x, memory, lengths, memory_lengths)[1])
+
+    def _of_this_width(self, x: Tensor) -> Tensor:
+        """Return the input, of which hard-coded heads read nothing but the number of positions."""
+        if x.shape[-1] != self.output.out_features:
+            raise wrong_width(x, self.output.out_features)
+        return x
 
 
 def _cached_attention(gaussians: Gaussians, cache: Cache, first: int) -> Float[Tensor, "batch heads 1 size"]:
