@@ -134,7 +134,7 @@ class StackTransAttention(nn.Module):
     def explain(self, x: Float[Tensor, "batch time d_model"], lengths: Lengths = None) -> Explanation:
         """Return the weights of the null cell (of "paper", zeros) and of the pushed vectors, and the actions.
 
-        The actions are those of each stack, (B, T, H, 3), or (B, T, 3) if there is one. Cost: O(T^3 H).
+        The actions are those of each stack, (B, T, H, 3), or (B, T, 3) if there is one. Cost: O(T^2 K m).
         """
         x = mask_padding(x, lengths)
         (actions, values), (batch, time, _) = self._actions_and_values(x), x.shape
