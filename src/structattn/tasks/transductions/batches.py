@@ -4,7 +4,7 @@ Training pairs are generated on the fly, the others come from the prepared folde
 lengths.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -27,47 +27,27 @@ from structattn.text.tokenization.vocabulary import Vocabulary
 
 Form = Literal["masked", "masked without <bos>", "autoregressive"]
 Ids = NDArray[np.int64]  # (N, length)
-FORMS: dict[str, Form] = {"masked_transduction": "masked", "autoregressive_transduction": "autoregressive"}
-"""The form of each task: all output symbols at once, or symbol by symbol."""
-Layout = Callable[[Ids, Ids, Vocabulary], tuple[Ids, Ids]]
-
-
-def masked(x: Ids, y: Ids, vocabulary: Vocabulary) -> tuple[Ids, Ids]:
-    """Return inputs ``<bos> x <empty> .. <empty>``, and targets that are y at the ``<empty>`` tokens."""
-    inputs = np.concatenate([_column(x, BOS), x, np.full_like(y, vocabulary.id_of[EMPTY])], axis=1)
-    return inputs, np.concatenate([np.full_like(inputs[:, : 1 + x.shape[1]], PAD), y], axis=1)
-
-
-def masked_without_bos(x: Ids, y: Ids, vocabulary: Vocabulary) -> tuple[Ids, Ids]:
-    """Return inputs ``x <empty> .. <empty>``, and targets that are y at the ``<empty>`` tokens."""
-    inputs, targets = masked(x, y, vocabulary)
-    return inputs[:, 1:], targets[:, 1:]
-
-
-def autoregressive(x: Ids, y: Ids, vocabulary: Vocabulary) -> tuple[Ids, Ids]:
-    """Return inputs ``<bos> x <to> y`` without the last symbol, and targets that are the next symbol of y."""
-    inputs = np.concatenate([_column(x, BOS), x, _column(x, vocabulary.id_of[SEPARATOR]), y[:, :-1]], axis=1)
-    return inputs, np.concatenate([np.full_like(inputs[:, : 1 + x.shape[1]], PAD), y], axis=1)
-
-
-LAYOUTS: dict[Form, Layout] = {
-    "masked": masked,
-    "masked without <bos>": masked_without_bos,
-    "autoregressive": autoregressive,
-}
 
 
 def form_of(settings: RunSettings) -> Form:
-    """Return the form of the task and the model of a run."""
-    form = FORMS[settings.task]
-    if form == "masked" and not reads_bos(settings.model):
-        return "masked without <bos>"
-    return form
+    """Return the form of the task and the model of a run: all output symbols at once, or symbol by symbol."""
+    if settings.task == "autoregressive_transduction":
+        return "autoregressive"
+    return "masked" if reads_bos(settings.model) else "masked without <bos>"
 
 
 def batch_of(x: Ids, y: Ids, vocabulary: Vocabulary, form: Form, first_example: int = 0) -> Batch:
-    """Return pairs of token ids as a batch; targets are ``<pad>`` where nothing is predicted."""
-    inputs, targets = LAYOUTS[form](x, y, vocabulary)
+    """Return pairs of token ids as a batch.
+
+    Inputs are ``<bos> x <empty> .. <empty>``, in the masked forms, or ``<bos> x <to> y`` without the last symbol of y.
+    Targets are y at the last positions, and ``<pad>`` before.
+    """
+    if form == "autoregressive":
+        parts = [_column(x, BOS), x, _column(x, vocabulary.id_of[SEPARATOR]), y[:, :-1]]
+    else:
+        parts = [_column(x, BOS), x, np.full_like(y, vocabulary.id_of[EMPTY])]
+    inputs = np.concatenate(parts if form != "masked without <bos>" else parts[1:], axis=1)
+    targets = np.concatenate([np.full_like(inputs[:, y.shape[1] :], PAD), y], axis=1)
     return Batch(
         inputs=torch.from_numpy(inputs),
         targets=torch.from_numpy(targets),
