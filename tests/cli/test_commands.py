@@ -4,10 +4,9 @@ import json
 import sys
 
 import pytest
-from typer.testing import CliRunner
+from tests.program import invoke, succeed
 
 from structattn.cli import self_check
-from structattn.cli.app import app
 from structattn.cli.doctor import environment
 from structattn.cli.listing import choices
 from structattn.settings.run import TASK_DESCRIPTIONS
@@ -15,13 +14,8 @@ from structattn.tasks.formal_languages.registry import FORMAL_LANGUAGES
 from structattn.text.folders.prepared import open_prepared
 
 
-def run(*arguments):
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
-
-
 def test_list_shows_all_registered_names():
-    result = run("list")
-    assert result.exit_code == 0
+    result = succeed("list")
     names = {
         "softmax",
         "superposition",
@@ -51,21 +45,20 @@ def test_every_choice_has_a_description():
 
 
 def test_schema_is_json():
-    assert "training" in json.loads(run("list", "--schema", "run").output)["properties"]
-    sweep = json.loads(run("list", "--schema", "sweep").output)["properties"]
+    assert "training" in json.loads(invoke("list", "--schema", "run").output)["properties"]
+    sweep = json.loads(invoke("list", "--schema", "sweep").output)["properties"]
     assert {"base", "grid", "restarts"} <= set(sweep)
     assert sweep["base"]["type"] == ["object", "string"]  # a file's name will do
-    refused = run("list", "recipes", "--schema", "run")
+    refused = invoke("list", "recipes", "--schema", "run")
     assert refused.exit_code == 2
     assert "recipes: --schema prints the schema of all settings" in refused.output
-    refused = CliRunner().invoke(app, ["list", "recipes", "text", "--json"])
+    refused = invoke("list", "recipes", "text", "--json")
     assert refused.exit_code == 2
     assert "text: a recipe is printed as YAML" in refused.output
 
 
 def test_doctor_checks_every_implementation():
-    result = run("doctor")
-    assert result.exit_code == 0
+    succeed("doctor")
     outcomes = self_check.all_outcomes()
     assert {outcome.operator for outcome in outcomes} >= {"superposition_stack", "nondeterministic_stack"}
     assert all(outcome.error < self_check.TOLERANCE for outcome in outcomes if outcome.error is not None)
@@ -85,7 +78,7 @@ def test_doctor_shows_the_fast_precisions(monkeypatch, reason, shown):
 @pytest.mark.parametrize("error", [1e-3, float("nan")])
 def test_doctor_fails_if_an_implementation_is_wrong(monkeypatch, error):
     monkeypatch.setattr(self_check, "all_outcomes", lambda: [self_check.Outcome("stack", "cpu", error)])
-    result = run("doctor")
+    result = invoke("doctor")
     assert result.exit_code == 1
     assert "WRONG" in result.output
 
@@ -103,19 +96,18 @@ def test_prepare_formal_language(tmp_path):
     folder = tmp_path / ":cat:[x]"  # :cat: is a picture in markup
     arguments = ["marked-reversal", "-o", folder, "--train", 20, "--valid", 10, "--test-per-length", 2,
                  "--train-lengths", 3, 9, "--test-lengths", 3, 11, "--seed", 5]  # fmt: skip
-    result = run("prepare", "formal-language", *arguments)
-    assert result.exit_code == 0, result.output
+    result = succeed("prepare", "formal-language", *arguments)
     assert result.output.startswith(f"{folder}: formal_language, 6 symbols; train 20 sequences")
     prepared = open_prepared(folder)
     assert prepared.header.extra["seed"] == 5
     assert prepared.header.splits["test"].sequences == 10
-    again = run("prepare", "formal-language", *arguments)
+    again = invoke("prepare", "formal-language", *arguments)
     assert again.exit_code == 1
     assert "not empty" in again.stderr
 
 
 def test_an_unknown_language_is_bad_usage(tmp_path):
-    result = run("prepare", "formal-language", "latin", "-o", tmp_path / "data")
+    result = invoke("prepare", "formal-language", "latin", "-o", tmp_path / "data")
     assert result.exit_code == 2
     assert "hardest-cfl" in result.stderr
 
@@ -124,13 +116,12 @@ def test_prepare_text(tmp_path):
     (tmp_path / "train.txt").write_text("a b c\nb\n\n")
     (tmp_path / "valid.txt").write_text("c a\n")
     arguments = ["prepare", "text", "--train", tmp_path / "train.txt", "--valid", tmp_path / "valid.txt"]
-    refused = run(*arguments, "-o", tmp_path / "data")
+    refused = invoke(*arguments, "-o", tmp_path / "data")
     assert refused.exit_code == 1
     assert "train.txt:3" in refused.stderr
-    result = run(*arguments, "-o", tmp_path / "data", "--skip-empty")
-    assert result.exit_code == 0, result.output
+    succeed(*arguments, "-o", tmp_path / "data", "--skip-empty")
     assert open_prepared(tmp_path / "data").kind == "sentences"
-    assert run(*arguments, "-o", tmp_path / "stream", "--mode", "stream", "--level", "character").exit_code == 0
+    assert invoke(*arguments, "-o", tmp_path / "stream", "--mode", "stream", "--level", "character").exit_code == 0
     assert open_prepared(tmp_path / "stream").header.tokenizer["level"] == "character"
 
 
@@ -149,14 +140,14 @@ def pairs(folder, count=6):
 def test_a_vocabulary_size_for_words_is_refused(tmp_path):
     (tmp_path / "text").write_text("a b\n")
     files = ["--train", tmp_path / "text", "--valid", tmp_path / "text", "--output", tmp_path / "data"]
-    result = run("prepare", "text", *files, "--vocabulary-size", 32000)
+    result = invoke("prepare", "text", *files, "--vocabulary-size", 32000)
     assert result.exit_code == 2
     assert "--vocabulary-size applies to subwords, not to --level word; see --max-symbols" in result.stderr
     pairs = ["--train", tmp_path / "text", tmp_path / "text", "--hold-out", "0.5", "--level", "word"]
-    result = run("prepare", "parallel", *pairs, "--vocabulary-size", 32000, "--output", tmp_path / "data")
+    result = invoke("prepare", "parallel", *pairs, "--vocabulary-size", 32000, "--output", tmp_path / "data")
     assert result.exit_code == 2
     assert "--vocabulary-size applies to subwords, not to --level word; see --vocabulary-threshold" in result.stderr
-    result = run("prepare", "trees", *files, "--vocabulary-size", 32000)
+    result = invoke("prepare", "trees", *files, "--vocabulary-size", 32000)
     assert result.exit_code == 2
     assert "--vocabulary-size applies to subwords, not to --level word; see --vocabulary-threshold" in result.stderr
     assert not (tmp_path / "data").exists()
@@ -173,19 +164,19 @@ def test_a_vocabulary_size_for_words_is_refused(tmp_path):
     ],
 )  # fmt: skip
 def test_options_that_do_not_fit_the_level_are_refused(tmp_path, options, message):
-    result = run("prepare", *options.split(), "--output", tmp_path / "data")
+    result = invoke("prepare", *options.split(), "--output", tmp_path / "data")
     assert (result.exit_code, result.stderr) == (2, f"structattn: {message}\n")
 
 
 def test_prepare_parallel(tmp_path):
     two, table = pairs(tmp_path)
     arguments = ["prepare", "parallel", "--train", *two, "--valid-tsv", table, "--level", "word"]
-    result = run(*arguments, "-o", tmp_path / "data", "--no-joint")
-    assert result.exit_code == 0, result.output
+    result = succeed(*arguments, "-o", tmp_path / "data", "--no-joint")
     summary = "parallel, 12 source and 12 target symbols; train 6 pairs of 18 and 18 tokens, valid 6 pairs"
     assert summary in result.output
-    result = run(*arguments, "-o", tmp_path / "joint", "--max-characters", 200, "--max-ratio", 4, "--drop-full-stops")
-    assert result.exit_code == 0, result.output
+    result = succeed(
+        *arguments, "-o", tmp_path / "joint", "--max-characters", 200, "--max-ratio", 4, "--drop-full-stops"
+    )
     assert "parallel, 20 symbols" in result.output
     prepared = open_prepared(tmp_path / "joint")
     assert prepared.header.extra["filters"]["max_ratio"] == 4.0
@@ -196,13 +187,12 @@ def test_prepare_parallel(tmp_path):
 def test_prepare_parallel_from_training_files_only(tmp_path):
     two, table = pairs(tmp_path, 60)
     arguments = ["prepare", "parallel", "--train", *two, "--level", "word", "-o", tmp_path / "data"]
-    refused = run(*arguments)
+    refused = invoke(*arguments)
     assert refused.exit_code == 2
     assert "--hold-out 0.02 to hold out some of the training pairs" in " ".join(refused.output.split())
-    result = run(*arguments, "--hold-out", 0.3)
-    assert result.exit_code == 0, result.output
+    succeed(*arguments, "--hold-out", 0.3)
     assert set(open_prepared(tmp_path / "data").splits) == {"train", "valid", "test"}
-    refused = run(*arguments, "--hold-out", 0.3, "--valid-tsv", table, "--test-tsv", table)
+    refused = invoke(*arguments, "--hold-out", 0.3, "--valid-tsv", table, "--test-tsv", table)
     assert refused.exit_code == 2
     assert "--hold-out has no effect" in refused.output
 
@@ -224,8 +214,7 @@ def test_prepare_parallel_from_standard_input_with_subwords(tmp_path):
         "start",
     ]
     arguments += ["--vocabulary-threshold", 2, "--sample", 5, "-o", tmp_path / "data"]
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments], input=table.read_text())
-    assert result.exit_code == 0, result.output
+    succeed(*arguments, input=table.read_text())
     prepared = open_prepared(tmp_path / "data")
     assert len(prepared.pairs("train")) == 5
     described = {"level": "bpe", "joint": True, "size": 9, "threshold": 2, "marker": "start", "nfkc": False}
@@ -235,7 +224,7 @@ def test_prepare_parallel_from_standard_input_with_subwords(tmp_path):
 def test_invalid_parallel_text_is_reported_with_file_and_line(tmp_path):
     two, table = pairs(tmp_path)
     two[1].write_text(two[1].read_text() + "one more\n")
-    result = run(
+    result = invoke(
         "prepare", "parallel", "--train", *two, "--valid-tsv", table, "--level", "word", "-o", tmp_path / "data"
     )
     assert result.exit_code == 1
@@ -251,7 +240,7 @@ def test_missing_and_contradicting_inputs_are_reported(tmp_path):
         (["--train", *two, "--train-tsv", table, "--valid", *two], "--train and --train-tsv are both given"),
         (["--train", two[0]], f"--train {two[0]} -o: expected two files, source and target"),
     ):
-        result = run("prepare", "parallel", *arguments, "-o", tmp_path / "data")
+        result = invoke("prepare", "parallel", *arguments, "-o", tmp_path / "data")
         assert result.exit_code == 2
         assert reason in result.stderr
 
@@ -260,6 +249,8 @@ def test_a_missing_library_is_named_with_its_extra(tmp_path, monkeypatch):
     two, _ = pairs(tmp_path)
     for library, level in (("tokenizers", "bpe"), ("sentencepiece", "sentencepiece-unigram")):
         monkeypatch.setitem(sys.modules, library, None)
-        result = run("prepare", "parallel", "--train", *two, "--valid", *two, "--level", level, "-o", tmp_path / "data")
+        result = invoke(
+            "prepare", "parallel", "--train", *two, "--valid", *two, "--level", level, "-o", tmp_path / "data"
+        )
         assert result.exit_code == 2
         assert "pip install 'tokenizers>" in result.stderr

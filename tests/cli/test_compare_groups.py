@@ -3,9 +3,8 @@
 import json
 
 import pytest
-from typer.testing import CliRunner
+from tests.program import invoke, succeed
 
-from structattn.cli.app import app
 from structattn.cli.compare_groups import compare_groups
 from structattn.runs.folder import RunFolder
 from structattn.settings.run import resolve_settings
@@ -82,14 +81,13 @@ def test_groups_are_named_by_what_differs(write_scored, by):
 
 def test_the_command_prints_a_table_or_json(folders):
     words = ["compare", *map(str, folders), "--by", "model"]
-    shown = CliRunner().invoke(app, words)
-    assert shown.exit_code == 0, shown.output
+    shown = succeed(*words)
     assert "-0.1000" in shown.output
     assert "0.2484" in shown.output
     assert "interval over seeds (Student's t), of the mean" in " ".join(shown.output.split())
-    (document,) = [json.loads(CliRunner().invoke(app, [*words, "--json"]).output)]
+    (document,) = [json.loads(invoke(*words, "--json").output)]
     assert document["groups"][1]["difference"]["pairs"] == 3
-    repeated = CliRunner().invoke(app, [*words, str(folders[0]), "--json"])
+    repeated = invoke(*words, folders[0], "--json")
     assert json.loads(repeated.output) == document, "a folder given twice is read once"
 
 

@@ -10,9 +10,9 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.program import invoke
 from typer.main import get_command
 from typer.models import OptionInfo
-from typer.testing import CliRunner
 from typer.utils import get_params_from_function
 
 from structattn import __version__
@@ -42,10 +42,6 @@ class PanicException(BaseException):
     pass
 
 
-def run(*arguments):
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
-
-
 def test_help_of_every_command_imports_nothing_heavy():
     program = [sys.executable, "-c", HELP, json.dumps(HELPS)]
     output, modules = subprocess.run(program, check=True, capture_output=True, text=True).stdout.splitlines()
@@ -67,12 +63,12 @@ def test_commands_without_models_do_not_import_torch(arguments):
 
 def test_help_wraps_whole_paragraphs(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    shown = run("generate", "--help").output
+    shown = invoke("generate", "--help").output
     assert "A string of a formal" in shown  # beyond the end of a line of the docstring
 
 
 def test_commands_are_listed_in_the_order_of_a_workflow():
-    listed = run("--help").output.partition("Commands:\n")[2]
+    listed = invoke("--help").output.partition("Commands:\n")[2]
     assert re.findall(r"^  (\w+)", listed, re.MULTILINE) == [name for (name,) in COMMANDS]
     assert len(COMMANDS) == 18
 
@@ -80,7 +76,7 @@ def test_commands_are_listed_in_the_order_of_a_workflow():
 @pytest.mark.parametrize("command", HELPS, ids=" ".join)
 def test_a_help_fits_a_screen_and_ends_with_examples(monkeypatch, command):
     monkeypatch.setenv("COLUMNS", "80")
-    shown = run(*command, "--help").output.splitlines()
+    shown = invoke(*command, "--help").output.splitlines()
     assert len(shown) <= LINES
     assert max(map(len, shown)) <= 80
     assert command == ["prepare"] or shown[-1].strip().startswith(f"structattn {' '.join(command)}")
@@ -134,7 +130,7 @@ def test_errors_become_messages_and_exit_codes(monkeypatch, tmp_path, error, cod
         raise error
 
     monkeypatch.setattr("structattn.cli.report_page.write_report", fail)
-    result = run("report", tmp_path, "-o", tmp_path)
+    result = invoke("report", tmp_path, "-o", tmp_path)
     assert result.exit_code == code
     assert message in result.stderr
     assert "Traceback" not in result.output
@@ -142,7 +138,7 @@ def test_errors_become_messages_and_exit_codes(monkeypatch, tmp_path, error, cod
 
 def test_a_bug_keeps_its_traceback(monkeypatch, tmp_path):
     monkeypatch.setattr("structattn.cli.report_page.write_report", lambda *_: 1 / 0)
-    assert isinstance(run("report", tmp_path, "-o", tmp_path).exception, ZeroDivisionError)
+    assert isinstance(invoke("report", tmp_path, "-o", tmp_path).exception, ZeroDivisionError)
     assert report.report
 
 
@@ -150,7 +146,7 @@ def test_a_bug_keeps_its_traceback(monkeypatch, tmp_path):
     "arguments", [["train"], ["fly"], ["train", "x.yaml"], ["list", "--nothing"], ["demo", "--epochs", "0"]]
 )
 def test_bad_usage_exits_with_code_2(arguments):
-    assert run(*arguments).exit_code == 2
+    assert invoke(*arguments).exit_code == 2
 
 
 @pytest.mark.parametrize(
@@ -162,30 +158,30 @@ def test_bad_usage_exits_with_code_2(arguments):
     ],
 )
 def test_one_of_two_paths_is_not_dropped(words):
-    result = CliRunner().invoke(app, words.split())
+    result = invoke(*words.split())
     assert result.exit_code == 2
     assert re.fullmatch(r"structattn: --(train|output) is given 2 times; expected once\n", result.stderr)
 
 
 def test_the_last_of_two_numbers_holds():
     words = ["prepare", "recognition", "parity", "--train", "0", "--train", "3", "--valid", "0", "-o", "x"]
-    assert "Invalid value for '--valid'" in CliRunner().invoke(app, words).stderr
+    assert "Invalid value for '--valid'" in invoke(*words).stderr
 
 
 def test_repeatable_options_are_repeated():
-    result = CliRunner().invoke(app, ["list", "--schema", "run", "--plugin", "none.py", "--plugin", "other.py"])
+    result = invoke("list", "--schema", "run", "--plugin", "none.py", "--plugin", "other.py")
     assert "none.py" in result.stderr
     assert "given" not in result.stderr
 
 
 def test_version():
-    assert run("--version").output == f"structattn {__version__}\n"
+    assert invoke("--version").output == f"structattn {__version__}\n"
 
 
 def test_a_misspelled_setting_is_rejected_with_its_path(tmp_path):
     settings = tmp_path / "settings.yaml"
     settings.write_text("task: formal_language\ndata: d\nmodel:\n  widht: 3\n")
-    result = run("train", settings, "-o", tmp_path / "run")
+    result = invoke("train", settings, "-o", tmp_path / "run")
     assert result.exit_code == 1
     assert "model.widht" in result.stderr
     assert not (tmp_path / "run").exists()
@@ -199,14 +195,14 @@ def test_an_override_may_be_longer_than_the_name_of_a_file():
 def test_a_misspelled_override_is_rejected_with_its_path(tmp_path):
     settings = tmp_path / "settings.yaml"
     settings.write_text("task: formal_language\ndata: d\n")
-    result = run("train", settings, "training.optimizer.learning_rat=1", "-o", tmp_path / "run")
+    result = invoke("train", settings, "training.optimizer.learning_rat=1", "-o", tmp_path / "run")
     assert result.exit_code == 1
     assert "training.optimizer.learning_rat" in result.stderr
 
 
 @pytest.mark.parametrize("command", ["report", "evaluate"])
 def test_a_folder_that_is_not_a_run_is_reported(tmp_path, command):
-    result = run(command, tmp_path / "nowhere", *(["-o", tmp_path / "out"] if command == "report" else []))
+    result = invoke(command, tmp_path / "nowhere", *(["-o", tmp_path / "out"] if command == "report" else []))
     assert result.exit_code == 1
     assert "nowhere is not a run folder" in result.stderr
 
@@ -227,7 +223,7 @@ def test_an_output_that_cannot_be_written_is_refused_first(monkeypatch, tmp_path
     monkeypatch.setattr("structattn.cli.demo.require_modules", lambda *_: pytest.fail("the demo begins"))
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").write_text("mine")
-    result = run(*words, *([] if "--save" in words else ["-o"]), tmp_path / name)
+    result = invoke(*words, *([] if "--save" in words else ["-o"]), tmp_path / name)
     assert result.exit_code == 1
     assert reason in result.stderr
     assert (tmp_path / "file").read_text() == "mine"
@@ -236,7 +232,7 @@ def test_an_output_that_cannot_be_written_is_refused_first(monkeypatch, tmp_path
 def test_a_report_does_not_replace_its_recipe(tmp_path):
     recipe = tmp_path / "recipe.json"
     recipe.write_text("{}")
-    result = run("report", "nowhere", "--recipe", recipe, "--output", recipe)
+    result = invoke("report", "nowhere", "--recipe", recipe, "--output", recipe)
     assert result.exit_code == 2
     assert "--recipe reads this file; expected another one" in result.stderr
     assert recipe.read_text() == "{}"
@@ -246,7 +242,7 @@ def test_links_that_lead_to_each_other_are_reported(tmp_path):
     loop = tmp_path / "loop.py"
     loop.symlink_to(loop)
     for words in (["doctor", loop], ["inspect", "nowhere", "--export", loop]):
-        result = run(*words)
+        result = invoke(*words)
         assert result.exit_code != 0
         assert "loop" in result.stderr
         assert isinstance(result.exception, SystemExit)
@@ -264,7 +260,7 @@ def test_links_that_lead_to_each_other_are_reported(tmp_path):
     ],
 )
 def test_the_name_of_a_report_says_whether_it_is_a_folder(tmp_path, name, words, reason):
-    result = run("report", tmp_path / "nowhere", "--output", tmp_path / name, *words)
+    result = invoke("report", tmp_path / "nowhere", "--output", tmp_path / name, *words)
     assert result.exit_code == 2
     assert reason in " ".join(result.stderr.split())
     assert not (tmp_path / name).exists()
@@ -275,7 +271,7 @@ def test_the_demo_refuses_the_files_of_others_before_it_samples(monkeypatch, tmp
     monkeypatch.setattr("structattn.cli.demo.prepared_data", lambda *_: pytest.fail("the demo samples"))
     (tmp_path / name).parent.mkdir()
     (tmp_path / name).write_text("mine")
-    result = run("demo", "-o", tmp_path)
+    result = invoke("demo", "-o", tmp_path)
     assert result.exit_code == 1
     assert str(tmp_path / name.split("/")[0]) in result.stderr
     assert (tmp_path / name).read_text() == "mine"

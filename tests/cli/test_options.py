@@ -4,9 +4,8 @@ import os
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from tests.program import invoke
 
-from structattn.cli.app import app
 from structattn.cli.options import check_output_files
 from structattn.support.errors import UsageError
 
@@ -36,6 +35,6 @@ def test_a_device_may_get_several_outputs():
 )  # fmt: skip
 def test_settings_that_a_command_does_not_read_are_refused(tmp_path, monkeypatch, command):
     monkeypatch.chdir(tmp_path)
-    done = CliRunner().invoke(app, [*command.split(), "evaluation.checkpoint=last", "evaluation.beam_size=8"])
+    done = invoke(*command.split(), "evaluation.checkpoint=last", "evaluation.beam_size=8")
     refused = "evaluation.beam_size: only data and evaluation.checkpoint can be replaced here"
     assert (done.exit_code, done.stderr) == (2, f"structattn: {refused}\n")

@@ -3,15 +3,14 @@
 import json
 
 import pytest
-from typer.testing import CliRunner
+from tests.program import invoke
 
-from structattn.cli.app import app
 from structattn.runs.folder import RunFolder
 from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
 
 
 def train(*arguments):
-    return CliRunner().invoke(app, ["train", *map(str, arguments)])
+    return invoke("train", *arguments)
 
 
 @pytest.fixture

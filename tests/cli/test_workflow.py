@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from typer.testing import CliRunner
+from tests.program import invoke, succeed
 
-from structattn.cli.app import app
 from structattn.explorer.recording_files import read_recording
 from structattn.explorer.run_analysis import analyze
 from structattn.explorer.searched_text import default_examples
@@ -20,16 +19,6 @@ from structattn.support.errors import CheckpointError, DataError, UsageError
 from structattn.text.folders.prepared import open_prepared
 
 MODEL = {"d_model": 8, "d_ff": 8, "num_heads": 2, "layers": "1.nondeterministic-2-2-3.superposition-4"}
-
-
-def run(*arguments):
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
-
-
-def succeed(*arguments):
-    result = run(*arguments)
-    assert result.exit_code == 0, result.output + result.stderr
-    return result
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -61,7 +50,7 @@ def workspace(tmp_path_factory):
 
 
 def test_repeated_training_is_rejected_and_resuming_reports_completion(workspace):
-    refused = run("train", workspace / "settings.yaml", "-o", workspace / "run")
+    refused = invoke("train", workspace / "settings.yaml", "-o", workspace / "run")
     assert refused.exit_code == 1
     assert "resume" in refused.stderr
     assert (
@@ -70,7 +59,7 @@ def test_repeated_training_is_rejected_and_resuming_reports_completion(workspace
 
 
 def test_resuming_under_other_settings_is_rejected(workspace):
-    result = run("train", workspace / "settings.yaml", "seed=9", "-o", workspace / "run", "--resume")
+    result = invoke("train", workspace / "settings.yaml", "seed=9", "-o", workspace / "run", "--resume")
     assert result.exit_code == 1
     assert "seed was 1 and is now 9" in result.stderr
 
@@ -175,7 +164,7 @@ def test_damaged_weights_are_rejected(workspace, tmp_path):
         content = bytearray(weights.read_bytes())
         content[-1] ^= 1
         weights.write_bytes(content)
-    result = run("evaluate", copy)
+    result = invoke("evaluate", copy)
     assert result.exit_code == 1
     assert "model.safetensors" in result.stderr
 
@@ -191,7 +180,7 @@ def test_demo_runs_twice_and_rejects_another_seed(tmp_path, monkeypatch):
         assert output.count("│ test, longer than 80 │") == 2
         assert 'the bound of "test, longer than 80" is given the length' in " ".join(output.split())
     assert (folder / "report" / "index.html").read_text().count("<svg") >= 4
-    result = run("demo", "-o", folder, "--strings", 20, "--seed", 2)
+    result = invoke("demo", "-o", folder, "--strings", 20, "--seed", 2)
     assert result.exit_code == 2
     assert "--seed 1" in result.stderr
 
@@ -200,7 +189,7 @@ def test_demo_runs_twice_and_rejects_another_seed(tmp_path, monkeypatch):
 def test_a_full_disk_is_reported_with_the_file(workspace, tmp_path, file_size_limit, command):
     output = {"evaluate": workspace / "run", "report": tmp_path / "report"}[command]
     with file_size_limit(100):
-        result = run(command, workspace / "run", *(["-o", output] if command == "report" else []))
+        result = invoke(command, workspace / "run", *(["-o", output] if command == "report" else []))
     assert result.exit_code == 1
     (line,) = result.stderr.splitlines()
     assert line.startswith(f"structattn: {output}/")
@@ -216,8 +205,7 @@ def test_evaluation_writes_through_no_link_in_a_run(workspace, tmp_path, name):
     (copy / name).parent.mkdir(exist_ok=True)
     (copy / name).unlink(missing_ok=True)
     (copy / name).symlink_to(precious)
-    result = run("evaluate", copy, "--split", "valid", "--explain", "0")
-    assert result.exit_code == 0, result.stderr
+    succeed("evaluate", copy, "--split", "valid", "--explain", "0")
     assert precious.read_text() == "mine"
     assert (copy / name).is_file()
     assert not (copy / name).is_symlink()
@@ -230,6 +218,6 @@ def test_a_report_does_not_wait_for_a_pipe_in_a_run(workspace, tmp_path, name):
     (copy / name).parent.mkdir(exist_ok=True)
     (copy / name).unlink(missing_ok=True)
     os.mkfifo(copy / name)
-    result = run("report", copy, "-o", tmp_path / "report")
+    result = invoke("report", copy, "-o", tmp_path / "report")
     assert result.exit_code == 1
     assert result.stderr == f"structattn: {copy / name}: cannot be read: is not a regular file\n"

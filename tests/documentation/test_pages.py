@@ -14,9 +14,8 @@ from pathlib import Path
 import pytest
 from commands import PROGRAM
 from pages import PAGES, ROOT, blocks, changed, commands
-from typer.testing import CliRunner
+from tests.program import invoke, succeed
 
-from structattn.cli.app import app
 from structattn.operators.common.kernels import compiled_kernels
 from structattn.settings.recipes import recipes
 
@@ -189,8 +188,7 @@ NOT_RUN = [command for page in RUN for block in blocks(page) if block.not_run fo
 def test_commands_that_do_not_run_name_existing_options(command):
     words = shlex.split(command.rstrip("\\"), comments=True)[1:]
     names = [word for word in words if not word.startswith("-")]
-    result = CliRunner().invoke(app, [*names[: 2 if names[0] == "prepare" else 1], "--help"])
-    assert result.exit_code == 0, result.output
+    result = succeed(*names[: 2 if names[0] == "prepare" else 1], "--help")
     shown = re.sub(r"\x1b\[[0-9;]*m", "", result.output)
     assert all(option in shown for option in words if option.startswith("--"))
 
@@ -248,7 +246,7 @@ def test_pages_name_no_command_that_was_renamed():
 
 
 def settings_fields():
-    result = CliRunner().invoke(app, ["list", "--schema", "run"])
+    result = invoke("list", "--schema", "run")
     return set(re.findall(r'"(\w+)": \{', result.output))
 
 

@@ -8,9 +8,8 @@ import sys
 import zipfile
 
 import pytest
-from typer.testing import CliRunner
+from tests.program import invoke
 
-from structattn.cli.app import app
 from structattn.explorer.page import explorer_page, write_explorer
 from structattn.explorer.recording_files import read_recording, recording_to_json, write_recording
 from structattn.support.errors import StructattnError, UsageError
@@ -19,7 +18,7 @@ LIMIT = 150_000  # bytes of the page beside its data
 
 
 def run(*arguments):
-    return CliRunner().invoke(app, ["explore", *map(str, arguments)])
+    return invoke("explore", *arguments)
 
 
 def test_the_page_is_small_beside_its_data(recorded):

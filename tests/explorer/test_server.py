@@ -21,6 +21,7 @@ import anyio
 import numpy as np
 import pytest
 import torch
+from tests.program import invoke
 
 import structattn
 from structattn.explorer.interventions import ForcedAction, HeadOff, SublayerOff
@@ -405,11 +406,7 @@ def test_a_refused_request_ends_its_connection_though_the_body_goes_on(served):
     ],
 )
 def test_what_is_not_served(run_dir, runs, options, message):
-    from typer.testing import CliRunner
-
-    from structattn.cli.app import app
-
-    found = CliRunner().invoke(app, ["explore", *[str(run_dir("formal language"))] * runs, "--serve", *options])
+    found = invoke("explore", *[str(run_dir("formal language"))] * runs, "--serve", *options)
     assert (found.exit_code, message in found.stderr) == (2, True)
 
 

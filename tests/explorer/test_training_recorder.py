@@ -2,9 +2,8 @@
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from tests.program import invoke, succeed
 
-from structattn.cli.app import app
 from structattn.explorer.recording_files import read_recording
 from structattn.explorer.run_analysis import TrainingRecorder, analyze_run
 from structattn.loading.runs import open_run
@@ -56,12 +55,11 @@ def test_a_resumed_run_has_the_same_recordings(settings, tmp_path):
 def test_the_command_records_and_refuses_examples_that_do_not_exist(settings, tmp_path):
     (tmp_path / "settings.yaml").write_text(settings.model_dump_json())
     arguments = ["train", str(tmp_path / "settings.yaml"), "-o", str(tmp_path / "run"), "training.max_epochs=1"]
-    refused = CliRunner().invoke(app, [*arguments, "--record", "4"])
+    refused = invoke(*arguments, "--record", "4")
     assert refused.exit_code == 2
     assert "valid has no example 4; expected 0 to 3" in refused.output
     assert not (tmp_path / "run").exists()
-    recorded = CliRunner().invoke(app, [*arguments, "--record", "3", "--record", "0"])
-    assert recorded.exit_code == 0, recorded.output
+    succeed(*arguments, "--record", "3", "--record", "0")
     assert set(contents(tmp_path / "run/records/updates")) == {"0.json", "2.json"}
 
 

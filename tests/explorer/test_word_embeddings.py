@@ -5,9 +5,8 @@ import json
 import numpy as np
 import pytest
 import torch
-from typer.testing import CliRunner
+from tests.program import invoke
 
-from structattn.cli.app import app
 from structattn.explorer import word_embeddings
 from structattn.explorer.word_embeddings import neighbours_of, t_sne, tag_agreement
 from structattn.loading.trained_run import TrainedRun
@@ -156,7 +155,7 @@ def test_the_command(parallel_data, tmp_path):
     plot, export = tmp_path / "new/plot.svg", tmp_path / "new/vectors.txt"
 
     def run(*arguments):
-        return CliRunner().invoke(app, ["inspect", str(tmp_path / "run"), *map(str, arguments)])
+        return invoke("inspect", tmp_path / "run", *arguments)
 
     two_tables, a_folder, below_a_file = (export, 2), (tmp_path, 1), (tmp_path / "tags/vectors.txt", 1)
     for refused, code in (two_tables, a_folder, below_a_file):

@@ -10,9 +10,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from typer.testing import CliRunner
+from tests.program import invoke, succeed
 
-from structattn.cli.app import app
 from structattn.cli.extract import _print as print_extraction
 from structattn.extraction import pipeline, to_grammar
 from structattn.extraction.agreement import Modelled
@@ -124,9 +123,7 @@ def run_dirs(tmp_path_factory):
 
 @pytest.mark.parametrize("name", ["nondeterministic", "superposition"])
 def test_command_of_an_untrained_model_says_that_no_automaton_agrees(run_dirs, tmp_path, name):
-    words = ["extract", str(run_dirs[name]), "-o", str(tmp_path), "--strings", "5", "--max-length", "4"]
-    result = CliRunner().invoke(app, words)
-    assert result.exit_code == 0, result.output
+    result = succeed("extract", run_dirs[name], "-o", tmp_path, "--strings", "5", "--max-length", "4")
     assert "no automaton agrees: " in result.output
     content = json.loads((tmp_path / "automaton.json").read_text())
     assert content["verdict"] == "no automaton agrees"
@@ -255,8 +252,7 @@ def test_page_of_unknown_language_does_not_speak_of_another(read_one):
 
 def test_files_that_no_extraction_has_written_are_kept(run_dirs, tmp_path):
     def extract_to(folder):
-        words = ["extract", str(run_dirs["superposition"]), "-o", str(folder), "--strings", "5", "--max-length", "3"]
-        return CliRunner().invoke(app, words)
+        return invoke("extract", run_dirs["superposition"], "-o", folder, "--strings", "5", "--max-length", "3")
 
     own = tmp_path / "grammar.cfg"
     own.write_text("S -> a S | a\n")
@@ -307,10 +303,7 @@ def test_report_links_the_page_of_the_automaton(run_dirs, tmp_path):
     folder = tmp_path / os.fsdecode(b"automaton #1 \xff")
     run = open_run(run_dirs["superposition"])
     write_extraction(run, extract(run, ExtractionSettings(strings=5, max_length=3)), folder)
-    assert (
-        CliRunner().invoke(app, ["report", str(run_dirs["superposition"]), "-o", str(tmp_path / "report")]).exit_code
-        == 0
-    )
+    assert invoke("report", run_dirs["superposition"], "-o", tmp_path / "report").exit_code == 0
     page = (tmp_path / "report" / "index.html").read_text()
     assert "What the stacks have learned" in page
     assert "best runs of prefixes" not in page  # it may have been learned

@@ -5,9 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from typer.testing import CliRunner
+from tests.program import succeed
 
-from structattn.cli.app import app
 from structattn.settings.run import resolve_settings
 from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
 from structattn.tasks.language_modeling.prepare import prepare_language_modeling
@@ -70,8 +69,7 @@ def prepared_data(tmp_path_factory, parallel_data):
     (folder / "text.trees").write_text(TREES)
     files = {name: str(folder / "text.trees") for name in ("--train", "--valid")}
     arguments = [part for pair in files.items() for part in pair]
-    made = CliRunner().invoke(app, ["prepare", "trees", *arguments, "-o", str(folder / "trees")])
-    assert made.exit_code == 0, made.output
+    succeed("prepare", "trees", *arguments, "-o", folder / "trees")
     shutil.copytree(parallel_data, folder / "parallel")
     return folder
 

@@ -7,10 +7,9 @@ import shutil
 
 import pytest
 import torch
-from typer.testing import CliRunner
+from tests.program import invoke, succeed
 
 from structattn.attention.projections import OutputProjection
-from structattn.cli.app import app
 from structattn.cli.report_page import write_report
 from structattn.explorer.ablation import ablate
 from structattn.explorer.interventions import layers_by_side
@@ -70,10 +69,9 @@ def test_runs_of_every_kind_are_ablated(run_dir, kind):
 
 def test_an_ablation_is_printed_and_stored_and_stands_in_reports(run_dir, tmp_path, without_drawing):
     folder = shutil.copytree(run_dir("sentences"), tmp_path / "run")
-    shown = CliRunner().invoke(app, ["inspect", str(folder), "--ablate"])
-    assert shown.exit_code == 0, shown.output
+    shown = succeed("inspect", folder, "--ablate")
     found = ablate(load(folder))
-    (printed,) = json.loads(CliRunner().invoke(app, ["inspect", str(folder), "--ablate", "--json"]).stdout)
+    (printed,) = json.loads(invoke("inspect", folder, "--ablate", "--json").stdout)
     assert printed["run"] == str(folder)
     assert printed["ablation"]["cross_entropy"] == found.cross_entropy
     stored = json.loads((folder / "analyses" / "ablation.json").read_text())
@@ -88,14 +86,14 @@ def test_an_ablation_is_printed_and_stored_and_stands_in_reports(run_dir, tmp_pa
 
 
 def test_an_ablation_shows_nothing_else(run_dir, tmp_path):
-    done = CliRunner().invoke(app, ["inspect", str(run_dir("sentences")), "--ablate", "--neighbours", "a"])
+    done = invoke("inspect", run_dir("sentences"), "--ablate", "--neighbours", "a")
     assert done.exit_code == 2
     assert "--ablate and --neighbours show different things" in done.stderr
 
 
 def test_a_run_that_cannot_be_ablated_is_refused_before_others_are(run_dir, tmp_path):
     folder = shutil.copytree(run_dir("sentences"), tmp_path / "run")
-    done = CliRunner().invoke(app, ["inspect", str(folder), str(run_dir("recurrent")), "--ablate"])
+    done = invoke("inspect", folder, run_dir("recurrent"), "--ablate")
     assert done.exit_code == 2
     assert "the model is a RecurrentLanguageModel" in done.stderr
     assert not (folder / "analyses" / "ablation.json").exists()

@@ -6,9 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from typer.testing import CliRunner
+from tests.program import succeed
 
-from structattn.cli.app import app
 from structattn.explorer import record
 from structattn.explorer.recording_archive import example_arrays, write_archive
 from structattn.loading.runs import load
@@ -53,9 +52,7 @@ def test_translations_have_three_kinds_of_attention(run_dir):
 
 def test_the_command_writes_an_archive_without_pickles(run_dir, tmp_path):
     for name in ("first", "second"):
-        given = CliRunner().invoke(app, ["explore", str(run_dir("sentences")), "--save", str(tmp_path / f"{name}.npz"),
-                                         "--text", "a b", "--text", "c"])  # fmt: skip
-        assert given.exit_code == 0, given.output
+        succeed("explore", run_dir("sentences"), "--save", tmp_path / f"{name}.npz", "--text", "a b", "--text", "c")
     assert (tmp_path / "first.npz").read_bytes() == (tmp_path / "second.npz").read_bytes()
     with np.load(tmp_path / "first.npz", allow_pickle=False) as arrays:
         assert [arrays[f"{number}/tokens"].tolist()[1:] for number in (0, 1)] == [["a", "b"], ["c"]]

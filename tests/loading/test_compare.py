@@ -5,10 +5,9 @@ import re
 import shutil
 
 import pytest
-from typer.testing import CliRunner
+from tests.program import invoke, succeed
 
 import structattn
-from structattn.cli.app import app
 from structattn.explorer.recording_files import read_recorded_runs
 from structattn.report.style import line_style
 from structattn.report.tables import OF_TWO_RUNS
@@ -43,8 +42,7 @@ def runs(request, tmp_path_factory):
 
 def test_the_difference_is_that_of_the_evaluated_cross_entropies(runs):
     scores = {name: structattn.evaluate(runs / name, baselines=False).cross_entropy for name in ("one", "two")}
-    shown = CliRunner().invoke(app, ["compare", str(runs / "one"), str(runs / "two"), "--samples", "100"])
-    assert shown.exit_code == 0, shown.output
+    shown = succeed("compare", runs / "one", runs / "two", "--samples", "100")
     kept = json.loads((runs / "two/analyses/test-against-one.json").read_text())
     assert (kept["kind"], kept["base"], kept["split"]) == ("likelihood_comparison", "one", "test")
     assert kept["first"] == pytest.approx(scores["one"], rel=1e-12)
@@ -58,12 +56,11 @@ def test_the_difference_is_that_of_the_evaluated_cross_entropies(runs):
 def test_a_folder_given_twice_is_read_once(runs, tmp_path):
     for name in ("one", "two"):
         shutil.copytree(runs / name, tmp_path / name)
-    shown = CliRunner().invoke(app, ["compare", *(str(tmp_path / name) for name in ("one", "two", "one"))])
-    assert shown.exit_code == 0, shown.output
+    succeed("compare", *(tmp_path / name for name in ("one", "two", "one")))
     assert [path.parts[-3:] for path in tmp_path.glob("*/analyses/*.json")] == [
         ("two", "analyses", "test-against-one.json")
     ]
-    refused = CliRunner().invoke(app, ["compare", str(tmp_path / "one"), str(tmp_path / "one")])
+    refused = invoke("compare", tmp_path / "one", tmp_path / "one")
     assert refused.exit_code == 2
     assert "expected a base run and other runs to compare with it" in " ".join(refused.output.split())
 
@@ -79,7 +76,7 @@ def test_examples_beyond_the_learned_positions_are_refused_as_in_evaluation(tmp_
         tree = {"task": "language_modeling", "data": str(tmp_path / "data"), "model": model}
         tree["training"] = {"batches": {"kind": "tokens", "max_tokens": 64}, "max_updates": 1}
         structattn.train(resolve_settings(tree), tmp_path / name)
-    shown = CliRunner().invoke(app, ["compare", str(tmp_path / "one"), str(tmp_path / "two")])
+    shown = invoke("compare", tmp_path / "one", tmp_path / "two")
     assert shown.exit_code == 1
     assert "test example 0 has 11 tokens; the model has 4 learned positions" in " ".join(shown.stderr.split())
 
@@ -88,7 +85,7 @@ def test_a_folder_that_cannot_be_written_is_refused_before_any_run_is_scored(run
     shutil.copytree(runs / "two", tmp_path / "run", ignore=shutil.ignore_patterns("analyses"))
     (tmp_path / "run/analyses").touch()
     monkeypatch.setattr("structattn.loading.compare.open_run", None)
-    refused = CliRunner().invoke(app, ["compare", str(runs / "one"), str(tmp_path / "run")])
+    refused = invoke("compare", runs / "one", tmp_path / "run")
     assert (refused.exit_code, "run/analyses: Not a directory" in refused.output) == (1, True), refused.exception
 
 
@@ -98,7 +95,7 @@ def test_a_run_of_another_task_is_refused_by_its_task(runs, tmp_path):
     tree = {"task": "formal_language", "data": str(tmp_path / "data"), "training": {"max_updates": 1},
             "model": {"d_model": 8, "d_ff": 8, "num_heads": 1, "layers": "1"}}  # fmt: skip
     structattn.train(resolve_settings(tree), tmp_path / "run")
-    refused = CliRunner().invoke(app, ["compare", str(runs / "one"), str(tmp_path / "run")])
+    refused = invoke("compare", runs / "one", tmp_path / "run")
     assert refused.exit_code == 2
     assert (
         "has task 'formal_language'; expected all runs to have language_modeling, or all translation" in refused.output
@@ -112,14 +109,13 @@ def test_runs_that_predict_other_tokens_are_refused(runs, tmp_path):
     tree = {"task": "language_modeling", "data": str(tmp_path / "data"), "training": {"max_updates": 1},
             "model": {"d_model": 8, "d_ff": 8, "num_heads": 1, "layers": "1"}}  # fmt: skip
     structattn.train(resolve_settings(tree), tmp_path / "run")
-    refused = CliRunner().invoke(app, ["compare", str(runs / "one"), str(tmp_path / "run")])
+    refused = invoke("compare", runs / "one", tmp_path / "run")
     assert refused.exit_code == 2
     assert "expected the same tokens" in refused.output
 
 
 def test_a_comparison_of_two_runs_says_that_it_is_not_one_of_models(runs):
-    words = ["compare", str(runs / "one"), str(runs / "two"), "--samples", "40"]
-    shown = " ".join(CliRunner().invoke(app, words).output.split())
+    shown = " ".join(invoke("compare", runs / "one", runs / "two", "--samples", "40").output.split())
     assert "holds for these two runs, not for their models" in shown
     assert re.search(r"\bone\b.*\btwo\b", shown)
     page = likelihood_sections([(run, line_style(0)) for run in read_recorded_runs([runs / "one", runs / "two"])])

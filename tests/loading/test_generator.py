@@ -7,9 +7,8 @@ from itertools import count, islice, repeat
 import numpy as np
 import pytest
 import torch
-from typer.testing import CliRunner
+from tests.program import invoke, succeed
 
-from structattn.cli.app import app
 from structattn.loading.runs import load
 from structattn.settings.run import resolve_settings
 from structattn.support.devices import device_of
@@ -17,10 +16,6 @@ from structattn.support.errors import DataError, UsageError
 from structattn.tasks.language_modeling.prepare import prepare_language_modeling
 from structattn.tasks.language_modeling.settings import TextSettings
 from structattn.training.run_training import train
-
-
-def command(*arguments, **options):
-    return CliRunner().invoke(app, [str(each) for each in arguments], **options)
 
 
 @pytest.fixture
@@ -104,14 +99,13 @@ def test_the_command_writes_the_results_of_python(run, prompts):
     options = ("-n", 2, "--seed", 3, "--max-length", 4, "--batch-size", 3)
     expected = run.generate([prompts[1].split("\n")[0], ""], n=2, seed=3, max_length=4)
     text = f"{prompts[1]}\n\n".split("\n", 1)[0] + "\n\n"
-    result = command("generate", run.run_dir, *options, "--json", input=text)
-    assert result.exit_code == 0, result.output
+    result = succeed("generate", run.run_dir, *options, "--json", input=text)
     lines = [json.loads(line) for line in result.stdout.splitlines()]
     flat = [asdict(each) for found in expected for each in found]
     for line, each in zip(lines, flat, strict=True):
         assert line.pop("log_probability") == pytest.approx(each.pop("log_probability"), rel=1e-5)
         assert line == each
-    plain = command("generate", run.run_dir, *options, input=text).stdout
+    plain = invoke("generate", run.run_dir, *options, input=text).stdout
     assert [line.split("\t")[0] for line in plain.split("\n")[:-1]] == [each["text"] for each in flat]
 
 
@@ -121,7 +115,7 @@ def test_runs_that_generate_no_text_are_refused_by_their_kind(run_dir, other_kin
     message = f"{kind} cannot generate texts; expected a causal language model of text or of a formal language"
     with pytest.raises(UsageError, match=message):
         run.generate()
-    result = command("generate", run.run_dir, "--prompt", "a")
+    result = invoke("generate", run.run_dir, "--prompt", "a")
     assert result.exit_code == 2
     assert message in result.stderr
 
@@ -147,7 +141,7 @@ def test_finished_strings_of_a_formal_language_are_judged(run_dir):
     assert [each.in_language for each in judged] == [is_balanced(each.text) for each in judged]
     assert {each.in_language for each in judged} == {True, False}
     assert all(each.in_language is None for each in found if not each.finished)
-    lines = command("generate", run.run_dir, "-n", 400, "--max-length", 6, "--prompt", "").stdout.split("\n")[:-1]
+    lines = invoke("generate", run.run_dir, "-n", 400, "--max-length", 6, "--prompt", "").stdout.split("\n")[:-1]
     words = {None: [], True: ["yes"], False: ["no"]}
     assert [line.split("\t")[1:] for line in lines] == [words[each.in_language] for each in found]
 
@@ -204,7 +198,7 @@ def test_invalid_arguments_are_refused(run_dir, arguments, message):
 
 
 def test_prompts_that_cannot_be_encoded_are_refused_by_line(run_dir):
-    result = command("generate", run_dir("sentences"), input="a\nz\n")
+    result = invoke("generate", run_dir("sentences"), input="a\nz\n")
     assert result.exit_code == 1
     assert "standard input:2: 'z': 'z' is not in the vocabulary" in result.stderr
     assert np.isfinite(load(run_dir("sentences")).generate(["a"])[0][0].log_probability)
@@ -257,7 +251,7 @@ def test_texts_continue_past_the_ends_of_lines_on_request(run_dir):
         assert any(more.finished for more in texts)
     narrow = run.generate(["a b"], n=12, max_length=60, lines=5, batch_size=1)[0]
     assert [each.text for each in narrow] == [each.text for each in texts]
-    result = command("generate", run.run_dir, "--prompt", "a b", "-n", 12, "--max-length", 60, "--lines", 5)
+    result = invoke("generate", run.run_dir, "--prompt", "a b", "-n", 12, "--max-length", 60, "--lines", 5)
     assert result.stdout == "".join(each.text.replace("\n", "\\n") + "\n" for each in texts)
 
 

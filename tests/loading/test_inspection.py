@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from tests.program import invoke, succeed
 
-from structattn.cli.app import app
 from structattn.cli.listing import choices
 from structattn.cli.output import print_json
 from structattn.loading.evaluate import evaluate
@@ -22,14 +21,8 @@ from structattn.settings.run import resolve_settings
 from structattn.support.errors import CheckpointError, StructattnError
 
 
-def command(*arguments, **options):
-    return CliRunner().invoke(app, [str(each) for each in arguments], **options)
-
-
 def document(*arguments):
-    result = command(*arguments, "--json")
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout)
+    return json.loads(succeed(*arguments, "--json").stdout)
 
 
 def test_runs_of_every_kind_are_inspected(run_dir, kind, kinds):
@@ -44,7 +37,7 @@ def test_runs_of_every_kind_are_inspected(run_dir, kind, kinds):
     assert found.parts.get("layers") == counts.get("layers")
     splits = {name: len(run.prepared.split(name)) for name in run.prepared.splits}
     assert {name: counts["sequences"] for name, counts in found.data["splits"].items()} == splits
-    shown = command("inspect", folder).stdout
+    shown = invoke("inspect", folder).stdout
     assert f"{found.parameters:,}" in shown
     assert run.settings.model.kind in shown
 
@@ -120,12 +113,12 @@ def test_neighbours_are_one_document(run_dir, tmp_path):
 
 
 def test_translations_and_trees_are_lines(run_dir):
-    lines = command("translate", run_dir("translation"), "--json", "--n-best", 2, input="eins\nzwei\n").stdout
+    lines = invoke("translate", run_dir("translation"), "--json", "--n-best", 2, input="eins\nzwei\n").stdout
     found = [json.loads(line)["translations"] for line in lines.splitlines()]
     expected = load(run_dir("translation")).translate(["eins", "zwei"], n=2)
     assert [[each["text"] for each in of_line] for of_line in found] == [[e.text for e in line] for line in expected]
-    (tree,) = command("predict", run_dir("parser"), "--json", input="the cat sat .\n").stdout.splitlines()
-    assert json.loads(tree)["text"] == command("predict", run_dir("parser"), input="the cat sat .\n").stdout.strip()
+    (tree,) = invoke("predict", run_dir("parser"), "--json", input="the cat sat .\n").stdout.splitlines()
+    assert json.loads(tree)["text"] == invoke("predict", run_dir("parser"), input="the cat sat .\n").stdout.strip()
 
 
 def test_json_holds_no_nan(capsys):

@@ -5,9 +5,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from typer.testing import CliRunner
+from tests.program import invoke, succeed
 
-from structattn.cli.app import app
 from structattn.decoding import Ensemble, Sampling, score_pairs
 from structattn.decoding.sampling import SeededSampling
 from structattn.loading.evaluate import evaluate_run
@@ -95,19 +94,18 @@ def test_the_command_scores_lines_of_two_files(runs, tmp_path, monkeypatch):
     de.write_text("".join(line + "\n" for line in LINES))
     en.write_text("".join(line + "\n" for line in TEXTS))
     arguments = ["score", "run", "--source", str(de), "--target", str(en)]
-    shown = CliRunner().invoke(app, arguments)
-    assert shown.exit_code == 0, shown.output
+    shown = succeed(*arguments)
     rows = [line.split("\t") for line in shown.stdout.splitlines()]
     assert [float(row[0]) for row in rows] == pytest.approx(
         [each.log_probability for each in scored([runs[0]])], abs=1e-6
     )
     assert [row[1] for row in rows] == ["4", "1", "2", "2", "3"]
     en.write_text("one\n" * 4)
-    shown = CliRunner().invoke(app, arguments)
+    shown = invoke(*arguments)
     assert (shown.exit_code, shown.stdout) == (1, "")
     assert f"{en}:5: line is missing" in shown.output.replace("\n", "")
     en.write_text("one\n" * 4 + "<eos>\n")
-    assert f"{en}:5: '<eos>': the word <eos>" in CliRunner().invoke(app, arguments).output.replace("\n", "")
+    assert f"{en}:5: '<eos>': the word <eos>" in invoke(*arguments).output.replace("\n", "")
 
 
 def test_a_model_that_does_not_translate_is_rejected(runs):
@@ -154,14 +152,13 @@ def test_the_command_reads_prefixes_from_a_file(runs, tmp_path, monkeypatch):
     path = tmp_path / "prefixes"
     path.write_text("two\n\n")
     arguments = ["translate", "run", "evaluation.beam_size=2", "--prefixes", str(path)]
-    shown = CliRunner().invoke(app, arguments, input=b"eins\nzwei\n")
-    assert shown.exit_code == 0, shown.output
+    shown = succeed(*arguments, input=b"eins\nzwei\n")
     assert shown.stdout.split("\n")[0].split(" ")[0] == "two"
     for text, message in (
         (b"eins\n", f"{path}:2: has more lines than the 1 lines"),
         (b"eins\n" * 3, f"{path}:3: missing line"),
     ):
-        refused = CliRunner().invoke(app, arguments, input=text)
+        refused = invoke(*arguments, input=text)
         assert refused.exit_code == 1
         assert message in refused.output.replace("\n", "")
 

@@ -7,9 +7,8 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 import torch
-from typer.testing import CliRunner
+from tests.program import invoke, succeed
 
-from structattn.cli.app import app
 from structattn.loading.evaluate import evaluate_run
 from structattn.loading.runs import load
 from structattn.support.devices import device_of
@@ -27,10 +26,6 @@ STRINGS = ["a b", "b b a b", "b a", "a"]
 INPUTS = {**dict.fromkeys(TRANSDUCTIONS, STRINGS), "parser": ["the cat sat .", "", "dog ( ran"],
           "question": ["my yak does sleep . quest", "my yaks that the newt does admire don't eat . quest"]}  # fmt: skip
 LINES = ["eins zwei", "", "drei vier fünf eins zwei", "zwei"]
-
-
-def command(*arguments, **options):
-    return CliRunner().invoke(app, [str(each) for each in arguments], **options)
 
 
 @pytest.mark.parametrize("kind", TRANSDUCTIONS)
@@ -62,13 +57,12 @@ def test_answers_do_not_depend_on_the_batch_and_are_those_of_the_command(run_dir
     whole = run.predict(lines)
     for others in (run.predict(lines, batch_size=1), list(run.predict(iter(lines)))):
         assert [each.text for each in others] == [each.text for each in whole]
-    result = command("predict", run.run_dir, "--json", input="".join(line + "\n" for line in lines))
-    assert result.exit_code == 0, result.output
+    result = succeed("predict", run.run_dir, "--json", input="".join(line + "\n" for line in lines))
     for line, expected in zip(result.stdout.splitlines(), map(asdict, whole), strict=True):
         found = json.loads(line)
         assert (found.pop("log_probability") or 0) == pytest.approx(expected.pop("log_probability") or 0, rel=1e-5)
         assert found == expected
-    plain = command("predict", run.run_dir, input="".join(line + "\n" for line in lines)).stdout
+    plain = invoke("predict", run.run_dir, input="".join(line + "\n" for line in lines)).stdout
     assert plain == "".join(each.text + "\n" for each in whole)
 
 
@@ -78,7 +72,7 @@ def test_trees_have_the_words_of_their_sentences(run_dir, tmp_path):
     (tmp_path / "found.trees").write_text("".join(each.text + "\n" for each in found))
     words = [[leaf.word for leaf in leaves_of(each.tree)] for each in read_trees(tmp_path / "found.trees", Notices())]
     assert words == [["the", "cat", "sat", "."], ["dog", "-LRB-", "ran"]]
-    assert command("predict", run.run_dir, input="dog ( ran\n").stdout == found[1].text + "\n"
+    assert invoke("predict", run.run_dir, input="dog ( ran\n").stdout == found[1].text + "\n"
 
 
 def test_transformed_sentences_are_the_greedy_outputs_that_are_scored(run_dir):
@@ -94,7 +88,7 @@ def test_other_kinds_are_refused_by_name(run_dir, kind):
     message = f"a model of kind '{run.settings.model.kind}' and task '{run.settings.task}' cannot predict answers"
     with pytest.raises(UsageError, match=message):
         run.predict(["a"])
-    refused = command("predict", run.run_dir, input="a\n")
+    refused = invoke("predict", run.run_dir, input="a\n")
     assert refused.exit_code == 2
     assert message in refused.stderr
 
@@ -121,12 +115,12 @@ def test_translations_are_those_of_the_command_whatever_the_batch(run_dir, kind)
     for others in (narrow, list(streamed)):
         assert [[each.text for each in found] for found in others] == [[e.text for e in found] for found in whole]
     text = "".join(line + "\n" for line in LINES)
-    result = command("translate", run.run_dir, "evaluation.beam_size=3", "--n-best", 2, input=text)
+    result = invoke("translate", run.run_dir, "evaluation.beam_size=3", "--n-best", 2, input=text)
     rows = [line.split("\t") for line in result.stdout.splitlines()]
     flat = [(number, each) for number, found in enumerate(whole, start=1) for each in found]
     assert [(row[0], row[2]) for row in rows] == [(str(number), each.text) for number, each in flat]
     sampled = run.translate(LINES, temperature=2.0, seed=4)
-    drawn = command("translate", run.run_dir, "--temperature", 2, "--seed", 4, input=text)
+    drawn = invoke("translate", run.run_dir, "--temperature", 2, "--seed", 4, input=text)
     assert drawn.stdout == "".join(found[0].text + "\n" for found in sampled)
 
 
@@ -173,6 +167,6 @@ def test_a_transformation_needs_its_task_word(run_dir, line):
     message = f"texts:2: {line!r}: expected a sentence and at its end the task word decl or quest"
     with pytest.raises(DataError, match=re.escape(message)):
         run.predict(["my yak does sleep . decl", line])
-    refused = command("predict", run.run_dir, input=f"my yak does sleep . decl\n{line}\n")
+    refused = invoke("predict", run.run_dir, input=f"my yak does sleep . decl\n{line}\n")
     assert (refused.exit_code, "standard input:2" in refused.stderr) == (1, True)
     assert [each.text == "" for each in run.predict(["my yak does sleep . decl", "", " "])] == [False, True, True]

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from tests.program import invoke, succeed
 
-from structattn.cli.app import app
 from structattn.explorer import packed_arrays
 from structattn.explorer.recording import record
 from structattn.explorer.recording_files import read_recorded_run, read_recording, write_recording
@@ -167,13 +166,10 @@ def test_the_command_records_and_the_report_reads(run_dir):
     folder = run_dir("sentences")
     path = folder / "records" / "mine.json"
     path.parent.mkdir(exist_ok=True)
-    given = CliRunner().invoke(app, ["explore", str(folder), "--save", str(path), "--example", "0", "--split", "valid",
-                                     "--text", "a b", "--depths", "2"])  # fmt: skip
-    assert given.exit_code == 0, given.output
+    succeed("explore", folder, "--save", path, "--example", "0", "--split", "valid", "--text", "a b", "--depths", "2")
     assert [each.example for each in read_recording(path).examples] == [0, None]
     assert [(each.split, each.example) for each in read_recorded_run(folder).examples] == [("valid", 0), (None, None)]
-    stdin = CliRunner().invoke(app, ["explore", str(folder), "--save", str(path)], input="a\nb a\n")
-    assert stdin.exit_code == 0, stdin.output
+    succeed("explore", folder, "--save", path, input="a\nb a\n")
     assert [each.tokens for each in read_recording(path).examples] == [("<bos>", "a"), ("<bos>", "b", "a")]
     path.unlink()
 
@@ -287,11 +283,9 @@ def test_runs_and_data_may_have_names_that_are_not_unicode(run_dir, tmp_path):
         shutil.copytree(source, folder)
     data = Path(os.fsdecode(b"d\xff"))
     shutil.copytree(load(source).prepared.path, tmp_path / data)
-    words = ["evaluate", *map(str, folders), f"data={tmp_path / data}", "--split", "valid"]
-    assert CliRunner().invoke(app, words).exit_code == 0
+    assert invoke("evaluate", *folders, f"data={tmp_path / data}", "--split", "valid").exit_code == 0
     assert read_recorded_run(folders[0]).name == r"r\udcff"
     assert json.loads((folders[0] / "scores/valid.json").read_text())["data"]["name"] == r"d\udcff"
-    compared = CliRunner().invoke(app, ["compare", *map(str, folders), "--samples", "40", "--split", "valid"])
-    assert compared.exit_code == 0, compared.output
+    succeed("compare", *folders, "--samples", "40", "--split", "valid")
     (kept,) = folders[1].glob("analyses/*against*")
     assert json.loads(kept.read_text())["base"] == r"r\udcff"

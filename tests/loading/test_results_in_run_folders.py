@@ -4,9 +4,7 @@ import json
 import shutil
 
 import pytest
-from typer.testing import CliRunner
-
-from structattn.cli.app import app
+from tests.program import invoke
 
 PAIR = {"sentence_good": "a b", "sentence_bad": "b a", "UID": "order", "linguistics_term": "order", "field": "syntax"}
 
@@ -24,7 +22,7 @@ def test_a_folder_that_cannot_take_results_is_refused_at_once(run_dir, tmp_path,
         words.append(str(tmp_path / "pairs.jsonl"))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("structattn.loading.runs.open_run", lambda *arguments, **more: pytest.fail("opened"))
-    result = CliRunner().invoke(app, [words[0], str(run), *words[1:]])
+    result = invoke(words[0], run, *words[1:])
     assert result.exit_code == 1, result.output
     assert result.stderr == f"structattn: {run / name}: Not a directory\n"
     assert not (tmp_path / "extract").exists()
@@ -35,6 +33,6 @@ def test_runs_that_cannot_take_a_comparison_are_refused_at_once(run_dir, tmp_pat
     (other / "analyses").touch()
     compared = "structattn.tasks.translation.compare.compare_runs"
     monkeypatch.setattr(compared, lambda *arguments: pytest.fail("compared"))
-    result = CliRunner().invoke(app, ["compare", str(base), str(other)])
+    result = invoke("compare", base, other)
     assert result.exit_code == 1, result.output
     assert result.stderr == f"structattn: {other / 'analyses'}: Not a directory\n"

@@ -6,9 +6,8 @@ from dataclasses import asdict
 
 import pytest
 import torch
-from typer.testing import CliRunner
+from tests.program import invoke, succeed
 
-from structattn.cli.app import app
 from structattn.loading.evaluate import evaluate
 from structattn.loading.runs import load
 from structattn.settings.run import resolve_settings
@@ -19,10 +18,6 @@ from structattn.tasks.language_modeling.settings import TextSettings
 from structattn.training.run_training import train
 
 PAIRS = [("eins zwei", "one two"), ("", "one"), ("drei vier fünf eins", "three four"), ("zwei", "")]
-
-
-def command(*arguments, **options):
-    return CliRunner().invoke(app, [str(each) for each in arguments], **options)
 
 
 def texts_for(run, kind, kinds):
@@ -108,8 +103,7 @@ def test_the_command_writes_the_scores_of_python(run_dir, text_kind, kinds, opti
     run = load(run_dir(text_kind))
     lines = [text.split("\n")[0] for text in texts_for(run, text_kind, kinds)]
     text, expected = "".join(line + "\n" for line in lines), run.score(lines, per_token=bool(options))
-    result = command("score", run.run_dir, *options, "--json", input=text)
-    assert result.exit_code == 0, result.output
+    result = succeed("score", run.run_dir, *options, "--json", input=text)
     for line, score in zip(result.stdout.splitlines(), expected, strict=True):
         found, stated = json.loads(line), json.loads(json.dumps(asdict(score)))
         assert found.pop("log_probability") == pytest.approx(stated.pop("log_probability"), rel=1e-5)
@@ -117,7 +111,7 @@ def test_the_command_writes_the_scores_of_python(run_dir, text_kind, kinds, opti
             assert token["token"] == other["token"]
             assert token["log_probability"] == pytest.approx(other["log_probability"], rel=1e-4)
         assert found == stated
-    rows = [line.split("\t") for line in command("score", run.run_dir, *options, input=text).stdout.splitlines()]
+    rows = [line.split("\t") for line in invoke("score", run.run_dir, *options, input=text).stdout.splitlines()]
     if not options:
         assert [(float(value), int(count)) for value, count in rows] == [
             (pytest.approx(each.log_probability, abs=1e-5), each.num_tokens) for each in expected
@@ -132,8 +126,7 @@ def test_the_command_writes_the_scores_of_pairs(run_dir, tmp_path):
     for name, lines in zip(("a.de", "a.en"), zip(*PAIRS, strict=True), strict=True):
         (tmp_path / name).write_text("".join(line + "\n" for line in lines), encoding="utf-8")
     files = ("--source", tmp_path / "a.de", "--target", tmp_path / "a.en")
-    result = command("score", run.run_dir, *files, "--json")
-    assert result.exit_code == 0, result.output
+    result = succeed("score", run.run_dir, *files, "--json")
     found = [json.loads(line) for line in result.stdout.splitlines()]
     assert [each["log_probability"] for each in found] == pytest.approx(
         [each.log_probability for each in run.score(PAIRS)], rel=1e-5
@@ -142,7 +135,7 @@ def test_the_command_writes_the_scores_of_pairs(run_dir, tmp_path):
         ((), "is a translation run; expected --source and --target"),
         (files[:2], "--source and --target belong together"),
     ]:
-        refused = command("score", run.run_dir, *arguments, input="")
+        refused = invoke("score", run.run_dir, *arguments, input="")
         assert refused.exit_code == 2
         assert message in refused.stderr
 
@@ -195,6 +188,6 @@ def test_what_cannot_be_scored_is_refused(run_dir):
         load(run_dir("roberta")).score(["a " * 11])
     with pytest.raises(UsageError, match="got 'eins'; expected pairs of a source line and its translation"):
         load(run_dir("translation")).score(["eins"])
-    twice = command("score", run_dir("sentences"), run_dir("stream"), input="a\n")
+    twice = invoke("score", run_dir("sentences"), run_dir("stream"), input="a\n")
     assert twice.exit_code == 2
     assert "expected one, since ensembles are of translation models" in twice.stderr

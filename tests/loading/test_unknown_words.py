@@ -1,8 +1,7 @@
 """Words outside the vocabulary are said once for each text or file, by all that reads text of users."""
 
-from typer.testing import CliRunner
+from tests.program import succeed
 
-from structattn.cli.app import app
 from structattn.loading.evaluate import evaluate_run
 from structattn.loading.runs import load
 from structattn.settings.run import resolve_settings
@@ -12,9 +11,7 @@ WARNING = "1 of {} tokens are not in the vocabulary and are read as <unk>, the f
 
 
 def command(*arguments, **options):
-    result = CliRunner().invoke(app, [str(each) for each in arguments], **options)
-    assert result.exit_code == 0, result.output
-    return result.stderr
+    return succeed(*arguments, **options).stderr
 
 
 def test_translations_warn_of_unknown_words(run_dir, tmp_path, caplog):

@@ -4,9 +4,7 @@ import sys
 
 import pytest
 import torch
-from typer.testing import CliRunner
-
-from structattn.cli.app import app
+from tests.program import invoke, succeed
 
 
 @pytest.mark.parametrize(
@@ -14,12 +12,10 @@ from structattn.cli.app import app
     [("score", "sentences", "a b\n"), ("translate", "translation", "eins\n"), ("predict", "autoregressive", "a b\n")],
 )
 def test_the_implementation_is_named(run_dir, monkeypatch, command, run, text):
-    found = CliRunner().invoke(app, ["--verbose", command, str(run_dir(run))], input=text)
-    assert found.exit_code == 0, found.output
+    found = succeed("--verbose", command, run_dir(run), input=text)
     assert "structattn: the model, " in found.stderr
     assert ("module by module" if torch.cuda.is_available() else "in kernels that compute several") in found.stderr
     monkeypatch.setitem(sys.modules, "structattn.fast", None)
-    found = CliRunner().invoke(app, ["--verbose", command, str(run_dir(run))], input=text)
-    assert found.exit_code == 0, found.output
+    found = succeed("--verbose", command, run_dir(run), input=text)
     assert " runs module by module" in found.stderr
-    assert "the model, " not in CliRunner().invoke(app, [command, str(run_dir(run))], input=text).stderr
+    assert "the model, " not in invoke(command, run_dir(run), input=text).stderr

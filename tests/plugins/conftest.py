@@ -6,9 +6,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from tests.program import invoke
 
-from structattn.cli.app import app
 from structattn.support.plugins import REGISTRIES, load_plugin
 from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
 from structattn.tasks.registry import TASKS
@@ -84,8 +83,7 @@ def trained(tree, tmp_path_factory):
     folder = tmp_path_factory.mktemp("trained")
     (folder / "recipe.yaml").write_text(json.dumps(tree()))
     with forgetting():
-        command = ["train", str(folder / "recipe.yaml"), "-o", str(folder / "run"), "--plugin", str(DECAY)]
-        assert CliRunner().invoke(app, command).exit_code == 0
+        assert invoke("train", folder / "recipe.yaml", "-o", folder / "run", "--plugin", DECAY).exit_code == 0
     return folder / "run"
 
 
@@ -103,4 +101,4 @@ def recipe(tree, tmp_path):
 @pytest.fixture
 def structattn():
     """structattn("evaluate", run) runs a command in this process."""
-    return lambda *arguments: CliRunner().invoke(app, [*map(str, arguments)])
+    return invoke

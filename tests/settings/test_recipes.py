@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from typer.testing import CliRunner
+from tests.program import invoke, succeed
 
-from structattn.cli.app import app
 from structattn.settings.recipes import recipes
 from structattn.settings.run import load_settings
 from structattn.settings.sweep import load_sweep
@@ -23,9 +22,7 @@ def empty_folder(tmp_path, monkeypatch):
 
 
 def shown(*arguments):
-    result = CliRunner().invoke(app, ["list", *arguments])
-    assert result.exit_code == 0, result.output
-    return result.output
+    return succeed("list", *arguments).output
 
 
 def test_every_recipe_is_listed_and_described():
@@ -89,9 +86,9 @@ def test_a_file_that_the_system_refuses_is_named(load):
 
 
 def test_only_recipes_are_printed():
-    result = CliRunner().invoke(app, ["list", "models", "gpt2"])
+    result = invoke("list", "models", "gpt2")
     assert result.exit_code == 2
     assert "expected `structattn list recipes gpt2`" in result.output
-    result = CliRunner().invoke(app, ["list", "recipies"])
+    result = invoke("list", "recipies")
     assert result.exit_code == 2
     assert "recipes" in result.output

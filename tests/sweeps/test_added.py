@@ -7,9 +7,8 @@ import re
 import shutil
 
 import pytest
-from typer.testing import CliRunner
+from tests.program import succeed
 
-from structattn.cli.app import app
 from structattn.loading.evaluate import evaluate
 from structattn.settings.run import resolve_settings
 from structattn.settings.sweep import SweepSettings, read_sweep
@@ -187,16 +186,11 @@ def test_added_runs_are_in_results_and_reports(own, run_here, tmp_path):
     del tree["grid"]["language"]["parity"]
     run_here(tree, tmp_path / "sweep")
     (tmp_path / "sweep.yaml").write_text(json.dumps(tree))
-    invoke = CliRunner().invoke
-    arguments = [str(tmp_path / "sweep.yaml"), "--output", str(tmp_path / "sweep"), "--add", str(own)]
-    result = invoke(app, ["sweep", *arguments])
-    assert result.exit_code == 0, result.output
+    result = succeed("sweep", tmp_path / "sweep.yaml", "--output", tmp_path / "sweep", "--add", own)
     assert re.search(r"own +│ *copy +│ *own +│", result.output), result.output
     results = read_sweep_results(SweepSettings.model_validate(tree), tmp_path / "sweep")
     assert [each.cell for each in results.added] == [{"language": "copy", "model": "own"}]
-    command = ["report", str(tmp_path / "sweep"), "--output", str(tmp_path / "report")]
-    result = invoke(app, command)
-    assert result.exit_code == 0, result.output
+    succeed("report", tmp_path / "sweep", "--output", tmp_path / "report")
     page = (tmp_path / "report" / "index.html").read_text()
     assert "Added runs" in page
     assert re.search(r"<th[^>]*>own</th><td[^>]*>copy, own</td>", page)

@@ -2,9 +2,8 @@
 
 import pytest
 import yaml
-from typer.testing import CliRunner
+from tests.program import invoke, succeed
 
-from structattn.cli.app import app
 from structattn.cli.compare_groups import compare_groups
 from structattn.settings.sweep import SweepSettings
 from structattn.support.errors import StructattnError, UsageError
@@ -74,7 +73,7 @@ def test_models_are_compared_within_languages(sweep_of):
     _, (base, other) = compare_groups([folder], "model", None, "test")
     assert (base.cells, other.cells, other.difference.pairs) == (2, 2, 2)
     assert other.difference.mean == pytest.approx(0.3)
-    shown = CliRunner().invoke(app, ["compare", str(folder), "--by", "model"])
+    shown = invoke("compare", folder, "--by", "model")
     words = " ".join(shown.output.split())
     assert "half the interval over cells and seeds (Student's t), of the mean and of the difference" in words
     assert "differences are between runs of the same cell and seed, or without such pairs between the means" in words
@@ -93,8 +92,7 @@ def test_different_languages_have_no_difference(sweep_of, capsys):
     folder = sweep_of(scored({("w#w^R", 0): 1.0, ("w#w^R", 1): 1.1}, {("Dyck", 0): 2.0, ("Dyck", 1): 2.0}))
     assert compare_groups([folder], "model", None, "test")[1][1].difference is None
     assert "Tf+Sup and Tf have no values of the other axes in common" in capsys.readouterr().err
-    shown = CliRunner().invoke(app, ["compare", str(folder), "--by", "model"])
-    assert shown.exit_code == 0, shown.output
+    succeed("compare", folder, "--by", "model")
 
 
 def test_without_pairs_the_interval_is_not_over_languages(sweep_of, capsys):

@@ -4,9 +4,8 @@ import json
 from dataclasses import replace
 
 import pytest
-from typer.testing import CliRunner
+from tests.program import succeed
 
-from structattn.cli.app import app
 from structattn.cli.sweep_view import print_claims
 from structattn.metrics.statistics import sample_statistics
 from structattn.settings.sweep import SweepSettings, load_sweep
@@ -320,8 +319,7 @@ def test_the_command_prints_and_writes_the_results(tree, tmp_path, write_log):
         write_log(run, [1.0 + score], bound=1.0)
         write_json(run / "scores" / "test.json", "scores", {"split": "test", "accuracy": 0.5 + score})
     kept = tmp_path / "kept.json"
-    shown = CliRunner().invoke(app, ["report", str(tmp_path / "out"), "--recipe", str(recipe), "-o", str(kept)])
-    assert shown.exit_code == 0, shown.output
+    shown = succeed("report", tmp_path / "out", "--recipe", recipe, "-o", kept)
     for words in (
         "Table 7",
         "inside",

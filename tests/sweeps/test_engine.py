@@ -15,9 +15,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from typer.testing import CliRunner
+from tests.program import invoke
 
-from structattn.cli.app import app
 from structattn.cli.sweep import _parameter
 from structattn.runs.store import checkpoint_updates
 from structattn.support.errors import StructattnError, UsageError
@@ -210,8 +209,7 @@ def test_what_sbatch_refuses_is_rejected_in_its_words(slurm, jobs, monkeypatch, 
 
 def test_parameters_of_the_engine_are_none_of_submitit(tmp_path):
     (tmp_path / "sweep.yaml").write_text("base: formal_language")
-    command = ["sweep", str(tmp_path / "sweep.yaml"), "-o", str(tmp_path / "out"), "--engine", "slurm"]
-    shown = CliRunner().invoke(app, [*command, "--cluster", "logs=3"])
+    shown = invoke("sweep", tmp_path / "sweep.yaml", "-o", tmp_path / "out", "--engine", "slurm", "--cluster", "logs=3")
     assert (shown.exit_code, "--cluster logs: expected a parameter of submitit" in shown.output) == (2, True)
 
 

@@ -14,9 +14,8 @@ from types import SimpleNamespace
 
 import pytest
 import yaml
-from typer.testing import CliRunner
+from tests.program import invoke
 
-from structattn.cli.app import app
 from structattn.runs.folder import RunFolder
 from structattn.runs.store import checkpoint_updates
 from structattn.settings.sweep import Halving, SweepSettings, load_sweep
@@ -170,14 +169,14 @@ def test_the_table_states_the_training_of_each_trial_and_the_cost(halved, undist
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(halved))
     out = tmp_path / "kept.json"
     recipe = ["--recipe", str(tmp_path / "recipe.yaml"), "-o", str(out)]
-    shown = CliRunner().invoke(app, ["report", str(sweep), *recipe])
+    shown = invoke("report", sweep, *recipe)
     assert "2 of 8 trials have ended, 6 were stopped by successive halving" in shown.output
     assert "Successive halving: 16 epochs of training, 50% of about 32 without it" in shown.output
     kept = json.loads(out.read_text())
     assert [row["savings"]["trained"] for row in kept["rows"]] == [8, 8]
     assert kept["command"] == f"structattn sweep {tmp_path / 'recipe.yaml'} --output {sweep}"
     assert len(out.read_text().splitlines()) < 40  # an element of a list a line
-    CliRunner().invoke(app, ["report", str(sweep), "-o", str(tmp_path / "page")], catch_exceptions=False)
+    invoke("report", sweep, "-o", tmp_path / "page", catch_exceptions=False)
     page = (tmp_path / "page/index.html").read_text()
     assert "50% of about 32 without it" in page
     assert page.count(">stopped</td>") == 6

@@ -15,9 +15,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from typer.testing import CliRunner
+from tests.program import invoke, succeed
 
-from structattn.cli.app import app
 from structattn.loading.evaluate import evaluate
 from structattn.runs.folder import RunFolder
 from structattn.settings.sweep import SweepSettings, load_sweep
@@ -81,8 +80,7 @@ def test_the_report_of_a_sweep_shows_its_results_claims_and_published_numbers(tr
     tree |= {"claims": [claim], "published": [table], "restarts": 1}
     rows = run_undisturbed(tree, tmp_path / "sweep")
     assert load_sweep(tmp_path / "sweep/sweep.yaml") == SweepSettings.model_validate(tree)
-    shown = CliRunner().invoke(app, ["report", str(tmp_path / "sweep"), "--output", str(tmp_path / "report")])
-    assert shown.exit_code == 0, shown.output
+    succeed("report", tmp_path / "sweep", "--output", tmp_path / "report")
     page = (tmp_path / "report/index.html").read_text()
     assert "4 of 4 trials have ended" in page
     for row in rows:
@@ -353,7 +351,7 @@ def test_a_failing_trial_is_reported_and_the_others_complete(tree, run_undisturb
         "statistic": "mean",
     }
     file.write_text(json.dumps(tree | {"claims": [claim | {"above": {"language": "Dyck"}}]}))
-    again = CliRunner().invoke(app, ["sweep", str(file), "-o", str(output), "--workers", "1", "--json"])
+    again = invoke("sweep", file, "-o", output, "--workers", "1", "--json")
     assert again.exit_code == 1
     assert json.loads(again.stdout) == table
     assert "2 of 6 trials failed" in again.stderr
@@ -458,7 +456,7 @@ def test_unknown_languages_are_reported_and_nothing_is_started(tree, run_here, t
         run_here(tree, tmp_path / "sweep")
     assert not (tmp_path / "sweep").exists()
     (tmp_path / "sweep.yaml").write_text(yaml.safe_dump(tree))
-    shown = CliRunner().invoke(app, ["sweep", str(tmp_path / "sweep.yaml"), "-o", str(tmp_path / "s"), "--dry-run"])
+    shown = invoke("sweep", tmp_path / "sweep.yaml", "-o", tmp_path / "s", "--dry-run")
     assert shown.exit_code != 0
     assert shown.exit_code == 1
     assert f"trial small #0: prepare: {message}" in shown.output
@@ -467,8 +465,8 @@ def test_unknown_languages_are_reported_and_nothing_is_started(tree, run_here, t
 def test_a_dry_run_prints_json_and_adds_nothing(tree, tmp_path):
     (tmp_path / "sweep.yaml").write_text(yaml.safe_dump(tree))
     words = ["sweep", str(tmp_path / "sweep.yaml"), "-o", str(tmp_path / "s"), "--dry-run"]
-    assert json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout) == {"trials": 8}
-    shown = CliRunner().invoke(app, [*words, "--add", str(tmp_path / "run")])
+    assert json.loads(invoke(*words, "--json").stdout) == {"trials": 8}
+    shown = invoke(*words, "--add", tmp_path / "run")
     assert shown.exit_code == 2
     assert "--add scores runs; expected none of --dry-run" in " ".join(shown.stderr.split())
     assert not (tmp_path / "s").exists()

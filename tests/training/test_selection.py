@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from typer.testing import CliRunner
+from tests.program import succeed
 
 import structattn
-from structattn.cli.app import app
 from structattn.explorer.recording_files import read_recording
 from structattn.explorer.run_analysis import analyze
 from structattn.loading.evaluate import evaluate, is_scored
@@ -136,8 +135,7 @@ def test_a_run_has_the_weights_that_its_settings_name(averaging_run_dir):
 def test_a_loaded_run_gives_the_scores_of_the_command(averaging_run_dir):
     run = load(averaging_run_dir)
     text = "".join(run.prepared.vocabulary.symbols[3:5])
-    done = CliRunner().invoke(app, ["score", str(averaging_run_dir)], input=f"{text}\n")
-    assert done.exit_code == 0, done.output
+    done = succeed("score", averaging_run_dir, input=f"{text}\n")
     (score,) = run.score([text])
     assert score.log_probability == pytest.approx(float(done.stdout.split()[0]), rel=1e-5)
     assert score != load(averaging_run_dir, "best").score([text])[0]

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from tests.program import invoke, succeed
 
-from structattn.cli.app import app
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import DataError
 from structattn.tasks.chunking.evaluate import (
@@ -72,13 +71,12 @@ def test_the_command_probes_each_stream_and_the_report_shows_it(parallel_data, c
     training = {"batches": {"kind": "pairs", "max_tokens": 100}, "max_updates": 1, "max_epochs": None}
     tree = {"task": "translation", "data": str(parallel_data), "model": model, "training": training}
     train(resolve_settings(tree), tmp_path / "run")
-    shown = CliRunner().invoke(app, ["evaluate", str(tmp_path / "run"), "--suite", "chunking", "--file", str(corpus)])
-    assert shown.exit_code == 0, shown.output
+    shown = succeed("evaluate", tmp_path / "run", "--suite", "chunking", "--file", corpus)
     assert "syntactic" in shown.output
     kept = json.loads((tmp_path / "run/analyses/chunking.json").read_text())
     assert [each["stream"] for each in kept["streams"]] == ["syntactic", "semantic"]
     assert kept["streams"][0]["scores"]["words"] == 80
-    assert CliRunner().invoke(app, ["report", str(tmp_path / "run"), "-o", str(tmp_path / "page")]).exit_code == 0
+    assert invoke("report", tmp_path / "run", "-o", tmp_path / "page").exit_code == 0
     page = (tmp_path / "page/index.html").read_text()
     assert f"{100 * kept['streams'][1]['scores']['overall']['f1']:.2f}" in page
     assert "87.40" in page, "the published score of the syntactic stream"

@@ -4,9 +4,8 @@ import random
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from tests.program import invoke
 
-from structattn.cli.app import app
 from structattn.support.errors import DataError, UsageError
 from structattn.tasks.language_modeling.prepare import prepare_language_modeling
 from structattn.tasks.language_modeling.settings import TextSettings
@@ -20,7 +19,7 @@ PARAGRAPHS = "It was a dark and stormy night.\n\nThe wind swept up the streets.\
 
 
 def command(*arguments):
-    return CliRunner().invoke(app, ["prepare", "text", *map(str, arguments)])
+    return invoke("prepare", "text", *arguments)
 
 
 def text_of(prepared, split):

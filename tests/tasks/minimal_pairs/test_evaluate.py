@@ -7,10 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.program import invoke, succeed
 from tests.tasks.text_runs import MODEL, TEXT, by_hand, run_on, trained_on
-from typer.testing import CliRunner
 
-from structattn.cli.app import app
 from structattn.cli.report_page import write_report
 from structattn.cli.suites import _sentence_scorer, blimp
 from structattn.support.errors import DataError, UsageError
@@ -191,14 +190,13 @@ def test_the_command_stores_prints_and_reports(tmp_path, monkeypatch):
         "--marks",
         "separate",
     ]
-    shown = CliRunner().invoke(app, arguments)
+    shown = invoke(*arguments)
     assert shown.exit_code == 1
     assert "'see' is not in the vocabulary, which has no <unk>" in shown.output
     for each in entries:
         each |= {"sentence_bad": "Bo sees Bo.", "one_prefix_word_bad": "sleeps"}
     (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(each) + "\n" for each in entries))
-    shown = CliRunner().invoke(app, arguments)
-    assert shown.exit_code == 0, shown.output
+    shown = succeed(*arguments)
     assert "quantifiers" in shown.output
     kept = json.loads((tmp_path / "run/analyses/blimp.json").read_text())
     assert kept["scoring"] == {"start": "<bos>", "eos_scored": True, "separate_marks": True,

@@ -4,10 +4,9 @@ import gzip
 import json
 
 import pytest
+from tests.program import succeed
 from tests.tasks.text_runs import trained_on
-from typer.testing import CliRunner
 
-from structattn.cli.app import app
 from structattn.cli.report_page import write_report
 from structattn.support.errors import DataError
 from structattn.tasks.minimal_pairs.data import MinimalPair, read_minimal_pairs, suite_name
@@ -107,9 +106,7 @@ def test_malformed_tables_are_refused_with_their_line(tmp_path, text, message):
 def test_pairs_not_of_blimp_are_stored_by_name_without_its_published_accuracies(tmp_path):
     trained_on(tmp_path, min_count=2)
     (tmp_path / "eng.tsv").write_text(MULTIBLIMP)
-    arguments = ["evaluate", str(tmp_path / "run"), "--suite", "blimp", "--file", str(tmp_path / "eng.tsv")]
-    shown = CliRunner().invoke(app, arguments)
-    assert shown.exit_code == 0, shown.output
+    shown = succeed("evaluate", tmp_path / "run", "--suite", "blimp", "--file", tmp_path / "eng.tsv")
     assert "GPT-2" not in shown.output
     assert "SV-#: Number" in shown.output
     kept = json.loads((tmp_path / "run/analyses/blimp-eng.json").read_text())

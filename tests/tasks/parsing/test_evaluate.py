@@ -7,9 +7,8 @@ from dataclasses import asdict
 from unittest.mock import Mock
 
 import pytest
-from typer.testing import CliRunner
+from tests.program import invoke, succeed
 
-from structattn.cli.app import app
 from structattn.loading.runs import load
 from structattn.metrics.bracketing import Bracket, bracketing_scores
 from structattn.settings.run import resolve_settings
@@ -30,9 +29,7 @@ SIZES = {"kind": "encoder_decoder", "d_model": 16, "num_heads": 2, "d_ff": 16, "
 
 
 def run(*arguments, **options):
-    result = CliRunner().invoke(app, [str(each) for each in arguments], **options)
-    assert result.exit_code == 0, result.output
-    return result.stdout
+    return succeed(*arguments, **options).stdout
 
 
 @pytest.fixture(scope="module")
@@ -151,8 +148,8 @@ def test_what_is_no_parser_is_refused(translation_run):
 
 def test_malformed_files_are_refused(tmp_path):
     (tmp_path / "bad").write_text("(S (NN a))\n(S (NN a\n")
-    result = CliRunner().invoke(
-        app, ["prepare", "trees", "--train", f"{tmp_path}/bad", "--valid", f"{tmp_path}/bad", "-o", f"{tmp_path}/out"]
+    result = invoke(
+        "prepare", "trees", "--train", f"{tmp_path}/bad", "--valid", f"{tmp_path}/bad", "-o", f"{tmp_path}/out"
     )
     assert result.exit_code == DataError.exit_code
     assert not (tmp_path / "out").exists()

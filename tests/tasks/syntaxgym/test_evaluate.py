@@ -6,10 +6,9 @@ import math
 from pathlib import Path
 
 import pytest
+from tests.program import invoke, succeed
 from tests.tasks.text_runs import by_hand, run_on, trained_on
-from typer.testing import CliRunner
 
-from structattn.cli.app import app
 from structattn.cli.report_page import write_report
 from structattn.metrics.statistics import wilson_interval
 from structattn.support.errors import DataError, UsageError
@@ -261,9 +260,9 @@ def test_the_command_stores_prints_and_reports(tmp_path):
     (tmp_path / "suites").mkdir()
     written(tmp_path / "suites", name="agreement.json")
     written(tmp_path / "suites", SUITE | {"predictions": SUITE["predictions"][:1]}, "number_prep.json")
-    shown = CliRunner().invoke(app, ["evaluate", str(tmp_path / "run"), "--suite", "syntaxgym", "--file",
-                                     str(tmp_path / "suites"), "--marks", "separate"])  # fmt: skip
-    assert shown.exit_code == 0, shown.output
+    shown = succeed(
+        "evaluate", tmp_path / "run", "--suite", "syntaxgym", "--file", tmp_path / "suites", "--marks", "separate"
+    )
     assert "(3;%match%) < (3;%mismatch%)" in shown.output
     assert "[0 %]" in shown.output, "all items have unknown words"
     kept = json.loads((tmp_path / "run/analyses/syntaxgym-agreement.json").read_text())
@@ -283,13 +282,20 @@ def test_the_command_stores_prints_and_reports(tmp_path):
     for text in (shown.output, page):
         assert "mean of suites" in text
         assert f"{100 * means[0]:.1f} / {100 * means[1]:.1f}" in text
-    printed = CliRunner().invoke(app, ["evaluate", str(tmp_path / "run"), "--suite", "syntaxgym", "--file",
-                                       str(tmp_path / "suites"), "--marks", "separate", "--json"])  # fmt: skip
+    printed = invoke(
+        "evaluate",
+        tmp_path / "run",
+        "--suite",
+        "syntaxgym",
+        "--file",
+        tmp_path / "suites",
+        "--marks",
+        "separate",
+        "--json",
+    )
     (of_run,) = json.loads(printed.output)
     assert [suite["file"] for suite in of_run["scores"]] == of_model["suites"]
     assert of_run["model_scores"] == of_model["scores"]
-    alone = CliRunner().invoke(app, ["evaluate", str(tmp_path / "run"), "--suite", "syntaxgym", "--file",
-                                     str(tmp_path / "suites/agreement.json")])  # fmt: skip
-    assert alone.exit_code == 0, alone.output
+    alone = succeed("evaluate", tmp_path / "run", "--suite", "syntaxgym", "--file", tmp_path / "suites/agreement.json")
     assert "mean of suites" not in alone.output
     assert json.loads((tmp_path / "run/analyses/syntaxgym.json").read_text()) == of_model

@@ -4,9 +4,8 @@ import hashlib
 import json
 
 import pytest
-from typer.testing import CliRunner
+from tests.program import invoke, succeed
 
-from structattn.cli.app import app
 from structattn.metrics.translation import corpus_scores
 from structattn.report.runs import read_run
 from structattn.report.style import line_style
@@ -69,8 +68,7 @@ def attended(workspace, **content):
 def test_runs_are_compared_with_a_base_and_results_are_written(workspace):
     attended(workspace, off_diagonality=OFF_DIAGONALITY)
     arguments = [str(workspace / name) for name in ("base", "better", "worse")]
-    shown = CliRunner().invoke(app, ["compare", *arguments, "--samples", "50"])
-    assert shown.exit_code == 0, shown.output
+    shown = succeed("compare", *arguments, "--samples", "50")
     assert shown.output.count("BLEU by off-diagonality, encoder") == 2
     for name, sign in (("better", 1), ("worse", -1)):
         kept = json.loads((workspace / name / "analyses/test-against-base.json").read_text())
@@ -92,8 +90,7 @@ def test_runs_are_compared_with_a_base_and_results_are_written(workspace):
 
 
 def test_a_bootstrap_of_few_lines_is_warned_of(workspace):
-    words = ["compare", str(workspace / "base"), str(workspace / "better"), "--samples", "40", "--json"]
-    shown = CliRunner().invoke(app, words)
+    shown = invoke("compare", workspace / "base", workspace / "better", "--samples", "40", "--json")
     assert len(json.loads(shown.stdout)) == 1
     assert "warning: the split has 10 examples to resample" in shown.stderr
 
@@ -152,7 +149,7 @@ def other_data(folder):
 def test_runs_are_not_compared_on_other_data_than_theirs(workspace):
     data = other_data(workspace)
     words = ["compare", *[str(workspace / name) for name in ("base", "better")], "--samples", "40"]
-    shown = CliRunner().invoke(app, [*words, f"data={data}"])
+    shown = invoke(*words, f"data={data}")
     digests = [open_prepared(folder).digest for folder in (workspace / "data", data)]
     assert shown.exit_code == 1, shown.output
     expected = "{}: was trained on data with digest {}; that of {} is {}"
@@ -161,10 +158,10 @@ def test_runs_are_not_compared_on_other_data_than_theirs(workspace):
 
     data.rename(workspace / "moved")
     (workspace / "data").rename(data)
-    shown = CliRunner().invoke(app, words)
+    shown = invoke(*words)
     assert f"{workspace / 'data'}: the data of {workspace / 'base'}: no such folder" in shown.output
     assert "as data=FOLDER" in shown.output
-    assert CliRunner().invoke(app, [*words, f"data={data}"]).exit_code == 0
+    assert invoke(*words, f"data={data}").exit_code == 0
 
 
 @pytest.mark.parametrize("order", [("base", "text"), ("text", "base")])
@@ -173,7 +170,7 @@ def test_runs_of_different_tasks_are_not_compared(workspace, order):
     (workspace / "text").mkdir()
     RunFolder(workspace / "text").write_settings(settings)
     RunFolder(workspace / "text").write_card(CARD)
-    shown = CliRunner().invoke(app, ["compare", *[str(workspace / name) for name in order]])
+    shown = invoke("compare", *[workspace / name for name in order])
     assert shown.exit_code == 2
     wrong = ("text", "language_modeling") if order[0] == "base" else ("base", "translation")
     expected = "expected all runs to have language_modeling, or all translation"
@@ -181,7 +178,7 @@ def test_runs_of_different_tasks_are_not_compared(workspace, order):
 
 
 def test_a_comparison_of_two_runs_says_that_it_is_not_one_of_models(workspace):
-    words = ["compare", str(workspace / "base"), str(workspace / "better"), "--samples", "40"]
-    assert "holds for these two runs, not for their models" in " ".join(CliRunner().invoke(app, words).output.split())
+    shown = invoke("compare", workspace / "base", workspace / "better", "--samples", "40")
+    assert "holds for these two runs, not for their models" in " ".join(shown.output.split())
     runs = [(run, line_style(0)) for run in map(read_run, (workspace / "base", workspace / "better"))]
     assert OF_TWO_RUNS in comparison_sections(runs, "x", workspace)

@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from typer.testing import CliRunner
+from tests.program import succeed
 
-from structattn.cli.app import app
 from structattn.loading.runs import open_run
 from structattn.loading.trained_run import TrainedRun
 from structattn.settings.run import resolve_settings
@@ -109,17 +108,9 @@ def test_the_command_scores_runs_and_writes_the_scores(parallel_data, tmp_path):
                 "errors": [{"type": "type one", "contrastive": each.contrastive, "distance": 2}]}
                for each in CONTRASTS]  # fmt: skip
     (tmp_path / "my.pairs.json").write_text(json.dumps(entries))
-    arguments = [
-        "evaluate",
-        str(tmp_path / "run"),
-        "--suite",
-        "contrast",
-        "--file",
-        str(tmp_path / "my.pairs.json"),
-        "--per-token",
-    ]
-    shown = CliRunner().invoke(app, arguments)
-    assert shown.exit_code == 0, shown.output
+    shown = succeed(
+        "evaluate", tmp_path / "run", "--suite", "contrast", "--file", tmp_path / "my.pairs.json", "--per-token"
+    )
     assert "type one" in shown.output
     kept = json.loads((tmp_path / "run/analyses/contrastive-my.pairs.json").read_text())
     assert (kept["kind"], kept["name"], kept["per_token"]) == ("contrastive", "my.pairs", True)

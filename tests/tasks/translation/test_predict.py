@@ -8,11 +8,10 @@ from dataclasses import replace
 
 import pytest
 import torch
+from tests.program import invoke, succeed
 from tests.sweeps.conftest import EngineInThisProcess
-from typer.testing import CliRunner
 
 from structattn.attention import CrossGaussianAttention
-from structattn.cli.app import app
 from structattn.decoding import GNMTPenalty, PowerPenalty, Sampling, score_pairs
 from structattn.decoding.sampling import SeededSampling
 from structattn.loading.evaluate import evaluate, evaluate_run
@@ -57,11 +56,9 @@ def workspace(tmp_path_factory):
     for name, (count, seed) in {"train": (300, 1), "valid": (30, 2), "test": (40, 3)}.items():
         for side, lines in zip(("de", "en"), zip(*pairs(count, seed), strict=True), strict=True):
             (workspace / f"{name}.{side}").write_text("".join(line + "\n" for line in lines), encoding="utf-8")
-    runner = CliRunner()
     splits = [part for name in ("train", "valid", "test") for part in
               (f"--{name}", str(workspace / f"{name}.de"), str(workspace / f"{name}.en"))]  # fmt: skip
-    made = runner.invoke(app, ["prepare", "parallel", *splits, "--level", "word", "-o", str(workspace / "data")])
-    assert made.exit_code == 0, made.output
+    succeed("prepare", "parallel", *splits, "--level", "word", "-o", workspace / "data")
     training = {"max_updates": 250, "optimizer": {"learning_rate": 0.01}, "label_smoothing": {"epsilon": 0.1}}
     train(resolve_settings(tree(workspace / "data", **training)), workspace / "run")
     return workspace
@@ -145,22 +142,21 @@ def test_samples_need_no_beam_of_their_number(run):
 
 
 def test_sampling_at_temperature_0_is_a_beam_search_of_size_1(workspace):
-    runner, run, text = CliRunner(), str(workspace / "run"), b"zwei eins\n\ndrei\n"
-    drawn = runner.invoke(app, ["translate", run, "--temperature", "0"], input=text)
-    assert drawn.exit_code == 0, drawn.output
-    assert drawn.stdout == runner.invoke(app, ["translate", run, "evaluation.beam_size=1"], input=text).stdout
+    run, text = workspace / "run", b"zwei eins\n\ndrei\n"
+    drawn = succeed("translate", run, "--temperature", "0", input=text)
+    assert drawn.stdout == invoke("translate", run, "evaluation.beam_size=1", input=text).stdout
 
 
 def test_the_command_samples(workspace):
-    runner, arguments = CliRunner(), ["translate", str(workspace / "run"), "--temperature", "4", "--n-best", "6"]
-    found = [runner.invoke(app, [*arguments, "--seed", seed], input=b"zwei eins\n").stdout for seed in "112"]
+    arguments = ["translate", workspace / "run", "--temperature", "4", "--n-best", "6"]
+    found = [invoke(*arguments, "--seed", seed, input=b"zwei eins\n").stdout for seed in "112"]
     assert found[0] == found[1] != found[2]
     assert len(found[0].splitlines()) == 6, "the number of samples does not depend on the beam"
     for wrong, message in (
         (["evaluation.beam_size=2"], "expected options of one kind"),
         (["--top-p", "0"], "top_p=0.0; expected more than 0"),
     ):
-        refused = runner.invoke(app, [*arguments, *wrong], input=b"zwei\n")
+        refused = invoke(*arguments, *wrong, input=b"zwei\n")
         assert refused.exit_code == 2
         assert message in refused.output
 
@@ -188,21 +184,19 @@ def test_several_runs_translate_as_an_ensemble(workspace, run):
 
 
 def test_the_commands_translate_and_compare(workspace):
-    runner, run = CliRunner(), str(workspace / "run")
-    found = runner.invoke(app, ["translate", run, "evaluation.beam_size=2"], input=b"zwei eins\n\ndrei\n")
-    assert found.exit_code == 0, found.output
+    run = workspace / "run"
+    found = succeed("translate", run, "evaluation.beam_size=2", input=b"zwei eins\n\ndrei\n")
     translator = make_translator([open_run(workspace / "run")], EvaluationSettings(beam_size=2))
     assert found.stdout.split("\n")[:-1] == [best[0].text for best in translator(["zwei eins", "", "drei"])]
-    several = runner.invoke(app, ["translate", run, "--n-best", "3"], input=b"zwei eins\n")
+    several = invoke("translate", run, "--n-best", "3", input=b"zwei eins\n")
     assert [line.split("\t")[0] for line in several.stdout.split("\n")[:-1]] == ["1"] * 3
-    more = runner.invoke(app, ["translate", run, "--n-best", "6"], input=b"zwei eins\n")  # the beam grows with it
+    more = invoke("translate", run, "--n-best", "6", input=b"zwei eins\n")  # the beam grows with it
     assert len(more.stdout.split("\n")[:-1]) == 6
-    narrow = runner.invoke(app, ["translate", run, "--n-best", "6", "evaluation.beam_size=4"], input=b"zwei eins\n")
+    narrow = invoke("translate", run, "--n-best", "6", "evaluation.beam_size=4", input=b"zwei eins\n")
     assert (narrow.exit_code, "--n-best 6 is more than evaluation.beam_size=4" in narrow.output) == (2, True)
     evaluate(workspace / "run", "test")
     shutil.copytree(run, workspace / "copy")
-    shown = runner.invoke(app, ["compare", run, str(workspace / "copy"), "--samples", "40"])
-    assert shown.exit_code == 0, shown.output
+    shown = succeed("compare", run, workspace / "copy", "--samples", "40")
     assert "BLEU" in shown.output
     assert "+0.00" in shown.output
 
@@ -304,7 +298,7 @@ def test_the_length_penalty_is_that_of_the_settings(workspace, run):
     assert fixed.changed({"search": "you-2020", "length_penalty": 0.2}).length_penalty == 0.2
     assert fixed.changed({"search": "fairseq", "beam_size": 2}).length_penalty == 0.6
     arguments = ["evaluation.search=dusell-chiang-2024", "evaluation.length_penalty=0.6"]
-    refused = CliRunner().invoke(app, ["translate", str(workspace / "run"), *arguments], input=b"")
+    refused = invoke("translate", workspace / "run", *arguments, input=b"")
     assert refused.exit_code == 2
     assert "dusell-chiang-2024 has a fixed length penalty" in " ".join(refused.output.split())
 
@@ -312,9 +306,8 @@ def test_the_length_penalty_is_that_of_the_settings(workspace, run):
 def test_length_limits_of_the_command(workspace):
     def num_words(*options):
         source = "eins zwei drei vier fünf eins zwei\n".encode()
-        arguments = ["translate", str(workspace / "run"), "evaluation.search=vaswani-2017", "--n-best", "8", *options]
-        result = CliRunner().invoke(app, [*arguments, "evaluation.beam_size=8"], input=source)
-        assert result.exit_code == 0, result.output
+        arguments = ["evaluation.search=vaswani-2017", "evaluation.beam_size=8", "--n-best", "8", *options]
+        result = succeed("translate", workspace / "run", *arguments, input=source)
         return max(len(line.split("\t")[2].split()) for line in result.stdout.splitlines())
 
     free = num_words("evaluation.max_length=60")
@@ -339,7 +332,7 @@ def test_only_what_ended_or_was_cut_at_the_maximum_length_is_a_translation(run):
     "option", ["max_length_ratio=.nan", "max_length_ratio=1.0e+300", "max_length_ratio=-1", "max_length=0"]
 )
 def test_length_limits_out_of_range_are_refused(workspace, option):
-    refused = CliRunner().invoke(app, ["translate", str(workspace / "run"), f"evaluation.{option}"], input=b"eins\n")
+    refused = invoke("translate", workspace / "run", f"evaluation.{option}", input=b"eins\n")
     assert refused.exit_code == 2
     assert "Traceback" not in refused.output
 
@@ -408,7 +401,7 @@ def test_other_models_and_data_are_rejected(workspace, run, tmp_path):
 
 
 def test_a_line_that_cannot_be_encoded_is_named(workspace):
-    shown = CliRunner().invoke(app, ["translate", str(workspace / "run")], input=b"eins\nzwei <bos>\n")
+    shown = invoke("translate", workspace / "run", input=b"eins\nzwei <bos>\n")
     assert shown.exit_code == 1
     assert "standard input:2: 'zwei <bos>': the word <bos>" in " ".join(shown.output.split())
 

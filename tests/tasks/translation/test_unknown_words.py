@@ -9,10 +9,9 @@ from functools import partial
 
 import pytest
 import torch
+from tests.program import succeed
 from torch import nn
-from typer.testing import CliRunner
 
-from structattn.cli.app import app
 from structattn.decoding import Hypothesis, Sampling, max_target_lengths
 from structattn.decoding.sampling import SeededSampling
 from structattn.explorer.head_locality import explain_all_pairs
@@ -215,13 +214,12 @@ def test_training_lowers_the_loss_of_characters(names, run):
 
 
 def test_the_command_keeps_copies_or_spells_unknown_words(names, run):
-    runner, lines = CliRunner(), [source for source, _ in names.pairs(40, 9)]
+    lines = [source for source, _ in names.pairs(40, 9)]
     outputs = {}
     for unknown in (None, "keep", "copy", "spell"):
         options = [] if unknown is None else [f"evaluation.unknown_words={unknown}"]
         given = "".join(line + "\n" for line in lines).encode()
-        result = runner.invoke(app, ["translate", str(run.run_dir), *options], input=given)
-        assert result.exit_code == 0, result.output
+        result = succeed("translate", run.run_dir, *options, input=given)
         outputs[unknown] = result.stdout.split("\n")[:-1]
         assert len(outputs[unknown]) == len(lines)
     assert outputs[None] == outputs["spell"]
@@ -270,8 +268,7 @@ def test_several_models_spell_as_an_ensemble(names, run):
 
 
 def test_scores_compare_the_three_methods(run):
-    shown = CliRunner().invoke(app, ["evaluate", str(run.run_dir), "--split", "test", "evaluation.checkpoint=last"])
-    assert shown.exit_code == 0, shown.output
+    shown = succeed("evaluate", run.run_dir, "--split", "test", "evaluation.checkpoint=last")
     assert "<unk> kept" in shown.output
     stored = json.loads((run.run_dir / "scores/test.json").read_text())
     sources, references = (run.prepared.texts("test", side) for side in ("source", "target"))

@@ -4,9 +4,8 @@ import json
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from tests.program import invoke
 
-from structattn.cli.app import app
 from structattn.support.errors import DataError, UsageError
 from structattn.tasks.language_modeling.prepare import prepare_language_modeling
 from structattn.tasks.language_modeling.settings import TextSettings
@@ -146,7 +145,7 @@ def test_a_regular_expression_that_backtracks_without_end_is_one_line(tmp_path, 
     (tmp_path / "text").write_text("a\n" + "a" * 60 + "b\n")
     arguments = ["prepare", "text", *(f"--{split}={tmp_path / 'text'}" for split in ("train", "valid"))]
     arguments += [f"--tokenizer={folder}", f"--workers={workers}", f"--output={tmp_path / 'data'}"]
-    result = CliRunner().invoke(app, arguments)
+    result = invoke(*arguments)
     assert result.exit_code == 1
     expected = f"{tmp_path / 'text'}:2:1: the tokenizer {folder / 'tokenizer.json'} cannot encode it: Onig: "
     assert result.stderr.splitlines()[-1].startswith(f"structattn: {expected}")

@@ -8,10 +8,9 @@ import time
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from tests.program import succeed
 
 import structattn
-from structattn.cli.app import app
 from structattn.settings.prepare import FormalLanguageData
 from structattn.support.errors import DataError, UsageError
 from structattn.support.files import sha256_of_file
@@ -31,10 +30,6 @@ def file(tmp_path):
     path = tmp_path / "counting.cfg"
     path.write_bytes(b"\xef\xbb\xbf" + COUNTING.encode())
     return path
-
-
-def run(*arguments):
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
 def test_a_folder_holds_the_text_and_its_digest(file, tmp_path, caplog):
@@ -97,16 +92,14 @@ def test_train_evaluate_and_generate(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("mine.cfg").write_text("S -> a S b [0.9] | a b\n")
     sizes = ["--train", 40, "--valid", 8, "--test-per-length", 2, "--train-lengths", 2, 8, "--test-lengths", 2, 12]
-    made = run("prepare", "formal-language", "mine.cfg", "-o", "data", *sizes)
-    assert made.exit_code == 0, made.output
+    made = succeed("prepare", "formal-language", "mine.cfg", "-o", "data", *sizes)
     assert "  lengths        train: 2, 4, ..., 8 (4); test: 2, 4, ..., 12 (6)\n" in made.output
     Path("mine.cfg").unlink()
     model = {"d_model": 8, "d_ff": 8, "num_heads": 2, "layers": "1.superposition-4"}
     training = {"max_updates": 3, "batches": {"batch_size": 10}}
     settings = {"task": "formal_language", "data": "data", "model": model, "training": training}
     Path("run.yaml").write_text(json.dumps(settings))
-    trained = run("train", "run.yaml", "-o", "run")
-    assert trained.exit_code == 0, trained.output
+    succeed("train", "run.yaml", "-o", "run")
     loaded = structattn.load("run")
     bound = 12 * math.log(6) / (2 * sum(length + 1 for length in range(2, 13, 2)))  # one string of each of six lengths
     scores = structattn.evaluate("run", "test")
