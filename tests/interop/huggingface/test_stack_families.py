@@ -237,6 +237,18 @@ def test_the_trainer_makes_an_epoch(ids_of, tmp_path, family, stack):
     assert torch.equal(again(ids_of(1, 6)).logits, stacked.eval()(ids_of(1, 6)).logits)
 
 
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
+def test_label_smoothing_of_the_trainer_is_that_of_the_plain_model(ids_of, tmp_path, family):
+    plain = plain_model(family).eval()
+    arguments = transformers.TrainingArguments(str(tmp_path), label_smoothing_factor=0.1, report_to=[], use_cpu=True)
+    ids = ids_of(2, 7)
+
+    def loss(model):
+        return transformers.Trainer(model, arguments).compute_loss(model, {"input_ids": ids, "labels": ids}).item()
+
+    assert loss(add_stack_attention(plain, gate=True)) == pytest.approx(loss(plain), rel=1e-6)
+
+
 @pytest.mark.covering(1)
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")  # peft reads it
 @pytest.mark.parametrize("stack", STACKS)

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from transformers import AutoConfig, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from structattn.support.files import create_folder_unflushed, write_unflushed
 
@@ -18,6 +19,8 @@ def register_classes(classes: Mapping[Any, tuple[type[PreTrainedModel], ...]]) -
             config: Any = model.config_class
             AutoConfig.register(config.model_type, config, exist_ok=True)
             auto.register(config, model, exist_ok=True)
+            if auto is AutoModelForCausalLM:  # the Trainer shifts the labels of label smoothing for these names alone
+                MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[config.model_type] = model.__name__
 
 
 def auto_map_of(model: PreTrainedModel, classes: Mapping[Any, tuple[type[PreTrainedModel], ...]]) -> dict[str, str]:
