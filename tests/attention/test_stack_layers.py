@@ -1,6 +1,7 @@
 """What is particular to the two stack layers."""
 
 import copy
+import itertools
 import math
 
 import pytest
@@ -61,12 +62,30 @@ def test_pop_offset_is_added_to_the_log_weights_of_pops():
     torch.testing.assert_close(layer(x), layer.output(readings.flatten(2)))
 
 
-def test_layer_norm_absorbs_the_pop_offset():
+@pytest.mark.parametrize("states", [1, 2, 3])
+def test_phase_offset_makes_state_0_push_and_the_others_pop(states):
+    symbols, offset, names = 2, 1.5, range(states)
+    expected = []
+    for q, _ in itertools.product(names, range(symbols)):
+        for _ in ("push", "replace"):
+            expected += [-offset if q == 0 and r > 0 else 0 for r in names for _ in range(symbols)]
+        expected += [offset if q > 0 and r > 0 else 0 for r in names]
+    layer = NondeterministicStackAttention(4, states, symbols, 3, phase_offset=offset).double()
+    plain = NondeterministicStackAttention(4, states, symbols, 3).double()
+    assert layer.transition_offsets().tolist() == expected
+    logits = torch.randn(2, 6, layer.sizes[0], dtype=torch.float64)
+    shifted = plain._transitions(logits + torch.tensor(expected, dtype=torch.float64))
+    for ours, theirs in zip(layer._transitions(logits), shifted, strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("offsets", [{"pop_offset": 1.5}, {"phase_offset": 1.5}], ids=str)
+def test_layer_norm_absorbs_offsets(offsets):
     # The proof is in docs/finding_the_stack.md: u = 1 / γ is orthogonal to what the norm returns without its bias.
     torch.manual_seed(0)
-    width, offset = 4, 1.5
+    width = 4
     norm, layer = torch.nn.LayerNorm(width).double(), NondeterministicStackAttention(width, 2, 3, 5).double()
-    with_offset = NondeterministicStackAttention(width, 2, 3, 5, pop_offset=offset).double()
+    with_offset = NondeterministicStackAttention(width, 2, 3, 5, **offsets).double()
     layer.load_state_dict(with_offset.state_dict())
     x, shifted = torch.randn(2, 6, width).double(), copy.deepcopy(norm)
     with torch.no_grad():
@@ -74,7 +93,8 @@ def test_layer_norm_absorbs_the_pop_offset():
         norm.bias.copy_(torch.randn(width))
         u, weight = 1 / norm.weight, layer.projection.weight
         bias = norm.bias + u
-        change = (offset * layer.action_logits(2) - weight @ u) / (u @ bias)
+        added = torch.cat([with_offset.transition_offsets(), torch.zeros(5)])
+        change = (added - weight @ u) / (u @ bias)
         weight += change[:, None] * u
         shifted.weight.copy_(norm.weight)
         shifted.bias.copy_(bias)
@@ -122,6 +142,8 @@ def test_refusals():
         SuperpositionStackAttention(-4, 2)
     with pytest.raises(ValueError, match="d_model=0; expected at least 1"):
         NondeterministicStackAttention(0, 1, 1, 1)
+    with pytest.raises(ValueError, match="phase_offset=inf; expected a number"):
+        NondeterministicStackAttention(4, 1, 1, 1, phase_offset=math.inf)
     for pop_offset in (math.nan, math.inf):
         with pytest.raises(ValueError, match=f"pop_offset={pop_offset}; expected a number, or -inf"):
             NondeterministicStackAttention(4, 1, 1, 1, pop_offset=pop_offset)

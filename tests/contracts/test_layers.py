@@ -86,7 +86,9 @@ LAYERS = {
     "stack_trans, paper": lambda: StackTransAttention(WIDTH, 4, 2, depth=3, form="paper"),
     "stack_trans, read before": lambda: StackTransAttention(WIDTH, 3, 1, depth=2, read="before"),
     "nondeterministic, window": lambda: NondeterministicStackAttention(WIDTH, 2, 2, 3, window=3),
-    "nondeterministic, pop offset": lambda: NondeterministicStackAttention(WIDTH, 2, 2, 3, pop_offset=3.0),
+    "nondeterministic, offsets": lambda: NondeterministicStackAttention(
+        WIDTH, 2, 2, 3, pop_offset=3.0, phase_offset=2.0
+    ),
     "nondeterministic, as its code": lambda: NondeterministicStackAttention(WIDTH, 1, 2, 4, pushed_activation="exp"),
 }
 DETAILS = {

@@ -73,7 +73,9 @@ def test_equals_the_modules_and_drops_the_same(make, dtype, rate, lengths, calls
 
 
 @pytest.mark.parametrize(
-    "options", [{"window": 4}, {"pop_offset": 1.5}, {"pushed_activation": "exp", "window": 2}], ids=str
+    "options",
+    [{"window": 4}, {"pop_offset": 1.5, "phase_offset": 2}, {"pushed_activation": "exp", "window": 2}],
+    ids=str,
 )
 def test_options_of_a_stack(options, calls):
     torch.manual_seed(1)

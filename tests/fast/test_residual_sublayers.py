@@ -107,7 +107,7 @@ STACK_SIZES = [
 ]
 
 
-def stack_pair(sizes, dtype, rate, lengths=None, window=None, activation="sigmoid", pop_offset=0.0):
+def stack_pair(sizes, dtype, rate, lengths=None, window=None, activation="sigmoid", **offsets):
     batch, time, d, states, symbols, m = sizes
     x = drawn(batch, time, d, dtype=dtype)
     readings = states * symbols * m
@@ -115,13 +115,14 @@ def stack_pair(sizes, dtype, rate, lengths=None, window=None, activation="sigmoi
     scale, shift, first, _, second, _ = weights_of(d, outputs, readings, dtype)
     weights = StackWeights(scale, shift, first, second, drawn(m, dtype=dtype, seed=8))
 
+    options = {"pushed_activation": activation, "window": window, **offsets}
+    layer = NondeterministicStackAttention(d, states, symbols, m, **options)
+
     def fast():
-        options = window, activation, pop_offset, rate, EPSILON
+        options = window, activation, layer.transition_offsets(), rate, EPSILON
         sublayer = StackSublayer(weights, states, symbols, *options)
         return residual_sublayers(x, [sublayer], lengths)
 
-    options = {"pushed_activation": activation, "window": window, "pop_offset": pop_offset}
-    layer = NondeterministicStackAttention(d, states, symbols, m, **options)
     residual = residual_of(layer, weights, rate, bottom=weights.bottom)
     return fast, lambda: residual(x, lengths), (x, *weights), dtype
 
@@ -134,9 +135,12 @@ def test_stack_equals_the_modules(sizes, dtype, rate):
 
 
 @each_precision
-@pytest.mark.parametrize(("window", "activation", "pop_offset"), [(2, "sigmoid", 0.0), (None, "exp", 1.5)])
-def test_stack_with_lengths_and_options_equals_the_modules(dtype, window, activation, pop_offset):
-    assert_agree(*stack_pair(STACK_SIZES[0], dtype, 0.3, torch.tensor([5, 0, 7]), window, activation, pop_offset))
+@pytest.mark.parametrize(
+    ("window", "activation", "offsets"),
+    [(2, "sigmoid", {}), (None, "exp", {"pop_offset": 1.5}), (3, "sigmoid", {"pop_offset": -1, "phase_offset": 2})],
+)
+def test_stack_with_lengths_and_options_equals_the_modules(dtype, window, activation, offsets):
+    assert_agree(*stack_pair(STACK_SIZES[0], dtype, 0.3, torch.tensor([5, 0, 7]), window, activation, **offsets))
 
 
 @pytest.mark.covering(2)

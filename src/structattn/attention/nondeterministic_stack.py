@@ -1,6 +1,7 @@
 """Nondeterministic stack attention."""
 
-from functools import partial
+import math
+from functools import lru_cache, partial
 from typing import Any, Literal
 
 import torch
@@ -46,6 +47,8 @@ class NondeterministicStackAttention(nn.Module):
         window: number of steps after its push in which an item can be popped; None: no limit, as in the paper.
         pop_offset: added to the log-weights of pops; 0 in the paper. After a layer norm it changes what is learned
             first, not what can be computed (docs/finding_the_stack.md).
+        phase_offset: subtracted from the log-weights of pushes and replacements that leave state 0, and added to those
+            of pops between other states; 0 in the paper. Initially state 0 pushes and the others pop.
         device, dtype: of the parameters; None: torch's defaults.
     """
 
@@ -59,6 +62,7 @@ class NondeterministicStackAttention(nn.Module):
         pushed_activation: Literal["sigmoid", "exp"] = "sigmoid",
         window: int | None = None,
         pop_offset: float = 0.0,
+        phase_offset: float = 0.0,
         device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -70,10 +74,13 @@ class NondeterministicStackAttention(nn.Module):
         )
         if not pop_offset < torch.inf:
             raise ValueError(f"pop_offset={pop_offset}; expected a number, or -inf, which forbids pops")
+        if not math.isfinite(phase_offset):
+            raise ValueError(f"phase_offset={phase_offset}; expected a number")
         self.d_model = d_model
         self.num_states, self.stack_alphabet_size = num_states, stack_alphabet_size
         self.pushed_activation: Literal["sigmoid", "exp"] = pushed_activation
-        self.window, self.pop_offset = checked_window(window), pop_offset
+        self.window = checked_window(window)
+        self.pop_offset, self.phase_offset = pop_offset, phase_offset
         configurations = num_states * stack_alphabet_size
         self.sizes = [configurations * (2 * configurations + num_states), stack_embedding_size]
         factory: dict[str, Any] = {"device": device, "dtype": dtype}
@@ -126,6 +133,11 @@ class NondeterministicStackAttention(nn.Module):
         is_action = [kind == action for kind in kinds] * configurations
         return torch.tensor(is_action + [False] * self.sizes[1], device="cpu")
 
+    def transition_offsets(self) -> Float[Tensor, " transitions"]:
+        """Return what is added to the A outputs of ``projection`` that are log-weights, in float64 on the CPU."""
+        sizes = self.num_states, self.stack_alphabet_size
+        return _transition_offsets(*sizes, self.pop_offset, self.phase_offset)
+
     def xavier_matrices(self) -> list[Tensor]:
         """Return W_a, W_v and W_y."""
         return [*self.projection.weight.split_with_sizes(self.sizes), self.output.weight]
@@ -135,8 +147,29 @@ class NondeterministicStackAttention(nn.Module):
         return logits, torch.sigmoid(values) if self.pushed_activation == "sigmoid" else torch.exp(values)
 
     def _transitions(self, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        push, replace, pop = split_logits(logits, self.num_states, self.stack_alphabet_size)
-        return push, replace, pop + self.pop_offset if self.pop_offset else pop
+        transitions = split_logits(logits, self.num_states, self.stack_alphabet_size)
+        return _with_offsets(*transitions, self.pop_offset, self.phase_offset)
+
+
+@lru_cache
+def _transition_offsets(states: int, symbols: int, pop_offset: float, phase_offset: float) -> Tensor:
+    configurations = states * symbols
+    zeros = torch.zeros(configurations * (2 * configurations + states), dtype=torch.float64, device="cpu")
+    push, replace, pop = _with_offsets(*split_logits(zeros, states, symbols), pop_offset, phase_offset)
+    return torch.cat([push.flatten(2), replace.flatten(2), pop], dim=-1).flatten()
+
+
+def _with_offsets(
+    push: Tensor, replace: Tensor, pop: Tensor, pop_offset: float, phase_offset: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    if pop_offset:
+        pop = pop + pop_offset
+    if phase_offset:
+        pops = torch.arange(pop.shape[-1], device=pop.device) > 0  # states other than 0
+        leaves = ~pops[:, None] & pops
+        push, replace = (x - phase_offset * leaves.to(x.dtype)[:, None, :, None] for x in (push, replace))
+        pop = pop + phase_offset * (pops[:, None] & pops).to(pop.dtype)[:, None]
+    return push, replace, pop
 
 
 def weights_and_runs(

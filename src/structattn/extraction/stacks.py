@@ -13,7 +13,7 @@ from structattn.attention import NondeterministicStackAttention, SuperpositionSt
 from structattn.extraction.automaton import Action
 from structattn.loading.trained_run import TrainedRun
 from structattn.models import LanguageModel, LoopedLayers
-from structattn.operators import StackAction, nondeterministic_stack_best_run
+from structattn.operators import nondeterministic_stack_best_run
 from structattn.support.errors import UsageError
 from structattn.support.shapes import Float, Int
 from structattn.support.threads import in_this_thread
@@ -80,7 +80,7 @@ class NondeterministicReader:
         return self.layer.sizes
 
     def _offset(self) -> Tensor:
-        return self.layer.pop_offset * self.layer.action_logits(StackAction.POP)[: self.sizes[0]].float()
+        return self.layer.transition_offsets().float()
 
     def features(self, output: Tensor) -> Tensor:
         """See ``StackReader``."""

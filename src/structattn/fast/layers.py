@@ -102,7 +102,7 @@ def _stack(residual: Residual, weights: SublayerWeights) -> ResidualSublayer:
     layer = residual.layer
     own = StackWeights(weights.scale, weights.shift, weights.first, weights.second, layer._parameters["bottom"])
     sizes = layer.num_states, layer.stack_alphabet_size, layer.window
-    options = layer.pushed_activation, layer.pop_offset, _active(residual), cast(Any, residual.norm).eps
+    options = layer.pushed_activation, layer.transition_offsets(), _active(residual), cast(Any, residual.norm).eps
     return StackSublayer(own, *sizes, *options)
 
 

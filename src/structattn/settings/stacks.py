@@ -2,7 +2,7 @@
 
 from typing import Literal, TypeVar
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from structattn.settings.base import Positive, Settings, Size
 
@@ -68,6 +68,13 @@ class Nondeterministic(Settings):
         description="number added to the log-weights of pops, 0 in the paper; with 2, nine of ten seeds learned to use "
         "the stack on w#w^R, and seven with 0, which leaves undecided whether it helps",
     )
+    phase_offset: float = Field(
+        default=0.0,
+        ge=-100,
+        le=100,
+        description="number subtracted from the log-weights of pushes and replacements that leave state 0, and added "
+        "to those of pops between other states; 0 in the paper. At first, state 0 pushes and the others pop",
+    )
 
 
 class RecurrentNondeterministic(Nondeterministic):
@@ -77,13 +84,15 @@ class RecurrentNondeterministic(Nondeterministic):
         default="sigmoid", description="activation of pushed vectors; sigmoid in the paper and in the authors' code"
     )
     pop_offset: float = Field(default=0.0, description="0; for transformers only")
+    phase_offset: float = Field(default=0.0, description="0; for transformers only")
 
-    @field_validator("pop_offset")
+    @field_validator("pop_offset", "phase_offset")
     @classmethod
-    def _check_pop_offset(cls, pop_offset: float) -> float:
-        if pop_offset != 0:
-            raise ValueError("pop_offset is for transformers; actions of a recurrent network have biases, expected 0")
-        return pop_offset
+    def _check_offset(cls, offset: float, info: ValidationInfo) -> float:
+        if offset != 0:
+            name = info.field_name
+            raise ValueError(f"{name} is for transformers; actions of a recurrent network have biases, expected 0")
+        return offset
 
 
 class Stratified(Settings):

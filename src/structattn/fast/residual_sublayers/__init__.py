@@ -93,15 +93,15 @@ class StackSublayer(NamedTuple):
         num_states: Q.
         num_symbols: S.
         activation: of the pushed vector.
-        pop_offset: added to the logits of pops.
+        offsets: added to the logits of transitions, (A,), in float64 on the CPU.
     """
 
     weights: StackWeights
     num_states: int
     num_symbols: int
-    window: int | None = None
-    activation: Literal["sigmoid", "exp"] = "sigmoid"
-    pop_offset: float = 0.0
+    window: int | None
+    activation: Literal["sigmoid", "exp"]
+    offsets: Tensor
     dropout: float = 0.0
     epsilon: float = 1e-5
 
@@ -109,7 +109,7 @@ class StackSublayer(NamedTuple):
         """Return the output for ``x``."""
         dropped = dropped_steps(self.dropout)
         sizes, exponential = (self.num_states, self.num_symbols, self.window), self.activation == "exp"
-        options = StackOptions(*sizes, exponential, self.pop_offset, self.epsilon, dropped)
+        options = StackOptions(*sizes, exponential, self.offsets, self.epsilon, dropped)
         return run_stack(x, self.weights, lengths, mask_numbers(x.numel()) if dropped else None, options)
 
 

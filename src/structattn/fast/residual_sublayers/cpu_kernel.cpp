@@ -278,13 +278,13 @@ void register_residual_sublayers(nanobind::module_ &module) {
         .def("backward_float32", &SublayerSequence::backward<float>, Unlocked())
         .def("backward_float64", &SublayerSequence::backward<double>, Unlocked());
     nb::class_<StackCall>(module, "ResidualStackCall")
-        // ``sizes``: B, T, d, Q, S, m, window; ``addresses``: lengths, mask numbers, rows, readings, tables, size of a table.
-        .def("__init__", [](StackCall *call, std::array<int64_t, 7> sizes, bool exponential, double pop_offset, double epsilon,
-                            int64_t dropped, std::array<int64_t, 6> addresses) {
+        // ``sizes``: B, T, d, Q, S, m, window; ``addresses``: offsets, lengths, mask numbers, rows, readings, tables, size of a table.
+        .def("__init__", [](StackCall *call, std::array<int64_t, 7> sizes, bool exponential, double epsilon, int64_t dropped,
+                            std::array<int64_t, 7> addresses) {
             const auto [batch, time, width, states, symbols, vector, window] = sizes;
-            const auto [lengths, mask_numbers, rows, readings, tables, table_size] = addresses;
+            const auto [offsets, lengths, mask_numbers, rows, readings, tables, table_size] = addresses;
             const auto activation = exponential ? projected::Activation::exp : projected::Activation::sigmoid;
-            new (call) StackCall{{batch, time, width, {states, symbols, vector, window, activation, pop_offset}}, epsilon,
+            new (call) StackCall{{batch, time, width, {states, symbols, vector, window, activation, numbers<const double>(offsets)}}, epsilon,
                                  dropped, lengths, mask_numbers, rows, readings, tables, table_size};
         });
     module.def("residual_stack_forward_float32", &stack_forward<float>, Unlocked());

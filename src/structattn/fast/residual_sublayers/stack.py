@@ -38,7 +38,7 @@ class StackOptions(NamedTuple):
     num_symbols: int
     window: int | None
     exponential: bool
-    pop_offset: float
+    offsets: Tensor
     epsilon: float
     dropped: int
 
@@ -104,10 +104,11 @@ def _empty_tables(
 
 def _call(x: Tensor, bottom: Any, extras: tuple[Tensor | None, ...], options: StackOptions) -> Any:
     """Return the arguments of a call; ``extras`` are lengths, mask numbers, rows, readings and tables."""
-    states, symbols, window, exponential, *numbers = options
+    states, symbols, window, exponential, offsets, *numbers = options
     sizes = *x.shape, states, symbols, len(bottom), kernel_window(window)
     tables: Any = extras[-1]
-    return kernel_module().ResidualStackCall(sizes, exponential, *numbers, [*addresses(extras), tables.shape[1]])
+    places = [*addresses((offsets, *extras)), tables.shape[1]]
+    return kernel_module().ResidualStackCall(sizes, exponential, *numbers, places)
 
 
 def _of_weights(weights: Any) -> tuple[list[int], int]:

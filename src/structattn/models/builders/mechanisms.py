@@ -84,6 +84,7 @@ def nondeterministic(d_model: int, stack: Nondeterministic) -> attention.Attenti
         pushed_activation=stack.pushed_activation,
         window=stack.window,
         pop_offset=stack.pop_offset,
+        phase_offset=stack.phase_offset,
     )
 
 

@@ -114,7 +114,7 @@ enum class Activation { sigmoid, exp };
 struct Stack {
     int64_t Q, S, m, window;
     Activation activation;
-    double pop_offset;  // added to the logits of pops
+    const double *offsets;  // added to the logits
 
     int64_t C() const { return Q * S; }
     int64_t outputs() const { return C() * (2 * C() + Q) + m; }
@@ -135,10 +135,11 @@ WholeSequence sequence(const Stack &stack, int64_t n, const Number *rows, int64_
     for (int64_t i = 0; i < stack.m; ++i) *value++ = activated(Activation::sigmoid, bottom[i]);
     for (int64_t t = 0; t < n; ++t, rows += stride) {
         const Number *from = rows;
+        const double *offset = stack.offsets;
         for (int64_t c = 0; c < C && logits; ++c) {
-            push = std::copy_n(from, C, push), repl = std::copy_n(from + C, C, repl);
-            for (int64_t r = 0; r < Q; ++r) *pop++ = double(from[2 * C + r]) + stack.pop_offset;
-            from += 2 * C + Q;
+            for (int64_t i = 0; i < C; ++i) *push++ = double(*from++) + *offset++;
+            for (int64_t i = 0; i < C; ++i) *repl++ = double(*from++) + *offset++;
+            for (int64_t r = 0; r < Q; ++r) *pop++ = double(*from++) + *offset++;
         }
         for (int64_t i = 0; i < stack.m; ++i) *value++ = activated(stack.activation, rows[C * (2 * C + Q) + i]);
     }
