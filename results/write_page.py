@@ -33,9 +33,9 @@ DOCS = HERE.parent / "docs"
 PAGES = DOCS / "results"
 ARENA = "arena"
 """The name of the page of the arena."""
-OURS = ["finding_the_stack/marked_reversal", "finding_the_stack/three_languages", "finding_the_stack/restarts"]
-OURS += ["finding_the_stack/hardest_cfl", "finding_the_stack/single_seeds", "finding_the_stack/constant_rate"]
-OURS += ["finding_the_stack/curriculum", "finding_the_stack/padded_reversal"]
+OURS = ["finding_the_stack/one_setting", "finding_the_stack/marked_reversal", "finding_the_stack/single_seeds"]
+OURS += ["finding_the_stack/restarts", "finding_the_stack/padded_reversal", "finding_the_stack/constant_rate"]
+OURS += ["finding_the_stack/hardest_cfl"]
 HEAD = ["table", "finding", "verdict", "published", "ours", "ours, longer", "difference (95 %)", "because"]
 
 FIRST = """# Results
