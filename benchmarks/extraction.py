@@ -119,7 +119,7 @@ def _has_all(reader: Reader, grammar: Grammar, lengths: range) -> bool:
     drawn = (
         string
         for length in language.valid_lengths(lengths[0], lengths[-1])
-        for string in language.sample_each([length] * PER_LENGTH, generator)
+        for string in language.sample(length, PER_LENGTH, generator)
     )
     return all(contains(reader, [grammar.alphabet[index] for index in string]) for string in drawn)
 

@@ -60,14 +60,14 @@ def test_strings_of_all_lengths_together_and_in_any_order(name, variant, monkeyp
 @pytest.mark.parametrize(("name", "length"), [("marked-reversal", 2001), ("unmarked-reversal", 2000)])
 def test_very_long_strings_do_not_underflow(name, length):
     language = formal_language(name)
-    found = language.log_probabilities(language.sample_each([length], numpy_generator(7, name)))
+    found = language.log_probabilities(language.sample(length, 1, numpy_generator(7, name)))
     expected = language.log_length_probability(length) - length // 2 * math.log(2)
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
 def test_a_probability_below_the_smallest_float_is_computed():
     language = formal_language("hardest-cfl")
-    strings = language.sample_each([240] * 8, numpy_generator(8, "long"))
+    strings = language.sample(240, 8, numpy_generator(8, "long"))
     found = language.log_probabilities(strings)
     assert found.min() < math.log(np.finfo(np.float64).smallest_subnormal) / 2
     error = found.std() / math.sqrt(len(found)) * 4
@@ -96,7 +96,7 @@ def test_no_strings_and_the_empty_string(name, variant, judge):
 def test_progress_is_reported(monkeypatch):
     monkeypatch.setattr(parsing, "CHUNK_BYTES", 10_000)
     language, told = formal_language("dyck"), []
-    language.log_probabilities(language.sample_each([20] * 7, numpy_generator(9)), told.append)
+    language.log_probabilities(language.sample(20, 7, numpy_generator(9)), told.append)
     assert sum(told) == 7
     assert len(told) > 1
 

@@ -109,7 +109,7 @@ def test_sample_frequencies_match_the_probabilities(name, variant, judge):
     language = formal_language(name, variant)
     for length in language.valid_lengths(6, 9):
         probabilities = {string: float(p) for string, p in judge.all_strings(length).items()}
-        strings = language.sample_each([length] * 20_000, numpy_generator(4, name, variant, length))
+        strings = language.sample(length, 20_000, numpy_generator(4, name, variant, length))
         assert abs(chi_square_excess(language, strings, probabilities)) < 4
 
 
@@ -117,7 +117,7 @@ def test_the_frequency_test_detects_a_wrong_distribution(judge_of):
     language = formal_language("hardest-cfl")
     wrong = {string: float(p) for string, p in judge_of("hardest-cfl", "faithful").all_strings(8).items()}
     wrong[max(wrong, key=wrong.get)] *= 2
-    strings = language.sample_each([8] * 20_000, numpy_generator(4, "hardest-cfl", "faithful", 8))
+    strings = language.sample(8, 20_000, numpy_generator(4, "hardest-cfl", "faithful", 8))
     assert chi_square_excess(language, strings, wrong) > 4
 
 
@@ -128,7 +128,7 @@ def test_most_faithful_dyck_strings_have_one_outer_pair(length, mass):
         return bool((depths[:-1] > 0).all())
 
     for variant, expected in (("faithful", mass), ("reference", 0.0)):
-        strings = formal_language("dyck", variant).sample_each([length] * 5000, numpy_generator(5, length))
+        strings = formal_language("dyck", variant).sample(length, 5000, numpy_generator(5, length))
         share = np.mean([is_one_pair(string) for string in strings])
         assert share == pytest.approx(expected, abs=4 * math.sqrt(expected * (1 - expected) / 5000))
 
@@ -146,30 +146,33 @@ def test_the_same_seed_gives_the_same_strings(name, variant):
     language = formal_language(name, variant)
     length = language.valid_lengths(30, 31)[0]
     first, again, other = (
-        formal_language(name, variant).sample_each([length] * 20, numpy_generator(seed)) for seed in (1, 1, 2)
+        formal_language(name, variant).sample(length, 20, numpy_generator(seed)) for seed in (1, 1, 2)
     )
-    assert np.array_equal(first, again)
-    assert not np.array_equal(first, other)
+    assert first.tolist() == again.tolist()
+    assert first.tolist() != other.tolist()
 
 
 def test_samples_do_not_depend_on_earlier_calls():
     fresh, used = formal_language("hardest-cfl"), formal_language("hardest-cfl")
     used.valid_lengths(0, 100)
-    used.sample_each([70] * 3, numpy_generator(1))
-    assert np.array_equal(*(each.sample_each([20] * 50, numpy_generator(2)) for each in (fresh, used)))
+    used.sample(70, 3, numpy_generator(1))
+    assert fresh.sample(20, 50, numpy_generator(2)).tolist() == used.sample(20, 50, numpy_generator(2)).tolist()
 
 
 def test_empty_batches_and_empty_strings():
     language = formal_language("unmarked-reversal")
-    assert np.shape(language.sample_each([0] * 3, numpy_generator(1))) == (3, 0)
+    assert language.sample(6, 0, numpy_generator(1)).shape == (0, 6)
+    assert language.sample(0, 3, numpy_generator(1)).shape == (3, 0)
     assert language.sample_each([], numpy_generator(1)) == []
 
 
 def test_impossible_lengths_are_not_sampled():
     with pytest.raises(ValueError, match=r"dyck \(variant reference\) has no string of length 2"):
-        formal_language("dyck", "reference").sample_each([2], numpy_generator(1))
+        formal_language("dyck", "reference").sample(2, 1, numpy_generator(1))
     with pytest.raises(ValueError, match="no string of length 41"):
         formal_language("dyck").sample_each([40, 41], numpy_generator(1))
+    with pytest.raises(ValueError, match="count is -1"):
+        formal_language("dyck").sample(2, -1, numpy_generator(1))
 
 
 def test_unknown_names_are_rejected_with_the_known_ones():

@@ -267,6 +267,18 @@ class ContextFreeLanguage:
         self._tables(high)  # computes the tables once for all lengths
         return [length for length in range(low, high + 1) if self.log_length_probability(length) > -math.inf]
 
+    def sample(self, length: int, count: int, generator: Generator) -> IndexArray:
+        """Sample ``count`` strings of a length, (count, length), from P(string | length).
+
+        Raises:
+            ValueError: there is no string of that length, or ``count`` is negative.
+        """
+        if count < 0:
+            raise ValueError(f"count is {count}; expected at least 0")
+        self._require_strings(length)
+        sizes = np.full(count, length, dtype=np.int64)
+        return self._terminals(sizes, generator).reshape(count, length)
+
     def sample_each(self, lengths: ArrayLike, generator: Generator) -> list[IndexArray]:
         """Sample one string of each length, (N,), from P(string | length); faster than one at a time.
 
@@ -274,12 +286,13 @@ class ContextFreeLanguage:
             ValueError: there is no string of one of the lengths.
         """
         sizes = np.asarray(lengths, dtype=np.int64)
-        if not sizes.size:
-            return []
-        _, sampler = self._tables(int(sizes.max()))
+        return np.split(self._terminals(sizes, generator), np.cumsum(sizes)[:-1]) if sizes.size else []
+
+    def _terminals(self, sizes: IndexArray, generator: Generator) -> IndexArray:
+        _, sampler = self._tables(int(sizes.max(initial=1)))
         for length in np.unique(sizes):
             self._require_strings(int(length))
-        return np.split(sampler.sample(sizes[sizes > 0], generator), np.cumsum(sizes)[:-1])
+        return sampler.sample(sizes[sizes > 0], generator)
 
     def _require_strings(self, length: int) -> None:
         if self.log_length_probability(length) == -math.inf:

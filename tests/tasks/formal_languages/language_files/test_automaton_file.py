@@ -64,7 +64,7 @@ def test_probabilities_are_sums_over_paths(text, language_of, ids_of):
 def test_memory_does_not_grow_with_the_number_of_strings(language_of, monkeypatch):
     text = "".join(f"{state} a {(state + 1) % 50} [0.9]\n{state} b {state}\n" for state in range(50)) + "0 [0.05]\n"
     language = language_of("x.fsa", text)
-    strings = language.sample_each([60] * 80, numpy_generator(1, "memory"))
+    strings = language.sample(60, 80, numpy_generator(1, "memory"))
     expected = language.log_probabilities(strings)
     monkeypatch.setattr(context_free, "CHUNK_BYTES", 1 << 21)
     tracemalloc.start()

@@ -87,7 +87,7 @@ def test_samples_have_the_frequencies_of_their_probabilities(case, strings_of):
     language, rules = case
     for length in language.valid_lengths(1, 6):
         expected = {string: float(p) for string, p in strings_of(rules, 6).items() if len(string) == length}
-        drawn = language.sample_each([length] * 4000, numpy_generator(1, "files", length))
+        drawn = language.sample(length, 4000, numpy_generator(1, "files", length))
         counts = dict.fromkeys(expected, 0)
         for string in drawn:
             counts[tuple(language.alphabet[index] for index in string)] += 1  # KeyError outside the language
