@@ -136,7 +136,8 @@ class NondeterministicStackAttention(nn.Module):
     def transition_offsets(self) -> Float[Tensor, " transitions"]:
         """Return what is added to the A outputs of ``projection`` that are log-weights, in float64 on the CPU."""
         sizes = self.num_states, self.stack_alphabet_size
-        return _transition_offsets(*sizes, self.pop_offset, self.phase_offset)
+        offsets = _transition_offsets(*sizes, self.pop_offset, self.phase_offset)
+        return torch.tensor(offsets, dtype=torch.float64, device="cpu")
 
     def xavier_matrices(self) -> list[Tensor]:
         """Return W_a, W_v and W_y."""
@@ -152,11 +153,13 @@ class NondeterministicStackAttention(nn.Module):
 
 
 @lru_cache
-def _transition_offsets(states: int, symbols: int, pop_offset: float, phase_offset: float) -> Tensor:
-    configurations = states * symbols
-    zeros = torch.zeros(configurations * (2 * configurations + states), dtype=torch.float64, device="cpu")
-    push, replace, pop = _with_offsets(*split_logits(zeros, states, symbols), pop_offset, phase_offset)
-    return torch.cat([push.flatten(2), replace.flatten(2), pop], dim=-1).flatten()
+def _transition_offsets(states: int, symbols: int, pop_offset: float, phase_offset: float) -> tuple[float, ...]:
+    offsets: list[float] = []
+    for q in range(states):
+        push = [-phase_offset if q == 0 < r else 0.0 for r in range(states) for _ in range(symbols)]
+        pop = [pop_offset + phase_offset if q > 0 and r > 0 else pop_offset for r in range(states)]
+        offsets += [*push, *push, *pop] * symbols
+    return tuple(offsets)
 
 
 def _with_offsets(

@@ -278,14 +278,14 @@ void register_residual_sublayers(nanobind::module_ &module) {
         .def("backward_float32", &SublayerSequence::backward<float>, Unlocked())
         .def("backward_float64", &SublayerSequence::backward<double>, Unlocked());
     nb::class_<StackCall>(module, "ResidualStackCall")
-        // ``sizes``: B, T, d, Q, S, m, window; ``addresses``: offsets, lengths, mask numbers, rows, readings, tables, size of a table.
+        // ``sizes``: B, T, d, Q, S, m, window; ``addresses``: offsets, lengths, mask numbers, rows, readings, tables; a table's size.
         .def("__init__", [](StackCall *call, std::array<int64_t, 7> sizes, bool exponential, double epsilon, int64_t dropped,
                             std::array<int64_t, 7> addresses) {
             const auto [batch, time, width, states, symbols, vector, window] = sizes;
             const auto [offsets, lengths, mask_numbers, rows, readings, tables, table_size] = addresses;
             const auto activation = exponential ? projected::Activation::exp : projected::Activation::sigmoid;
-            new (call) StackCall{{batch, time, width, {states, symbols, vector, window, activation, numbers<const double>(offsets)}}, epsilon,
-                                 dropped, lengths, mask_numbers, rows, readings, tables, table_size};
+            const projected::Stack stack{states, symbols, vector, window, activation, numbers<const double>(offsets)};
+            new (call) StackCall{{batch, time, width, stack}, epsilon, dropped, lengths, mask_numbers, rows, readings, tables, table_size};
         });
     module.def("residual_stack_forward_float32", &stack_forward<float>, Unlocked());
     module.def("residual_stack_forward_float64", &stack_forward<double>, Unlocked());
