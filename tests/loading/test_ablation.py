@@ -78,10 +78,10 @@ def test_an_ablation_is_printed_and_stored_and_stands_in_reports(run_dir, tmp_pa
     assert stored["sublayers"] == printed["ablation"]["sublayers"]
     page = write_report([folder], tmp_path / "report").read_text()
     for each in found.sublayers:
-        gains = [f"{value - found.cross_entropy:+z.4f}" for value in (each.whole, *each.heads)]
-        row = rf"layer {each.layer + 1}, {each.sublayer}: {each.module}\W+" + r"\W+".join(map(re.escape, gains))
+        rises = [f"{value - found.cross_entropy:+z.4f}" for value in (each.whole, *each.heads)]
+        row = rf"layer {each.layer + 1}, {each.sublayer}: {each.module}\W+" + r"\W+".join(map(re.escape, rises))
         assert re.search(row, shown.stdout)
-        cells = "".join(rf"<td[^>]*>{re.escape(gain)}</td>" for gain in gains)
+        cells = "".join(rf"<td[^>]*>{re.escape(rise)}</td>" for rise in rises)
         assert re.search(rf"layer {each.layer + 1}, {each.sublayer}: {each.module}</th>{cells}", page)
 
 

@@ -166,12 +166,12 @@ def _print_ablation(run: "TrainedRun", ablation: "Ablation") -> None:
     content = asdict(ablation)
     most = most_heads(content["sublayers"])
     caption = (
-        f"cross-entropy {ablation.cross_entropy:.4f} nats per {unit_of_loss(run.settings.task)}; columns: what it "
-        "gains without the whole sublayer, and without each of its heads"
+        f"cross-entropy {ablation.cross_entropy:.4f} nats per {unit_of_loss(run.settings.task)}; columns: its increase "
+        "without the whole sublayer, and without each of its heads"
     )
     table = numbers_table(["sublayer"], headings(most), caption, title=f"{run.run_dir}, validation")
-    for name, gains in ablation_rows(content, most):
-        table.add_row(literal(name), *gains)
+    for name, rises in ablation_rows(content, most):
+        table.add_row(literal(name), *rises)
     print_table(table)
 
 

@@ -9,8 +9,8 @@ from structattn.report.style import LineStyle
 from structattn.report.tables import swatch
 
 _NOTE = (
-    "Nats that the validation cross-entropy gains without a sublayer, and without each of its heads, whose outputs are "
-    "replaced by zeros; nothing is trained anew."
+    "Increase of the validation cross-entropy, in nats, without a sublayer and without each of its heads, whose "
+    "outputs are replaced by zeros; nothing is trained anew."
 )
 
 
@@ -23,7 +23,7 @@ def ablation_section(runs: Sequence[tuple[Run, LineStyle]]) -> Markup:
 
 def _table(run: Run, style: LineStyle, ablation: Mapping[str, Any]) -> Markup:
     most = most_heads(ablation["sublayers"])
-    rows = [[tag("th", name, scope="row"), *map(number_cell, gains)] for name, gains in ablation_rows(ablation, most)]
+    rows = [[tag("th", name, scope="row"), *map(number_cell, rises)] for name, rises in ablation_rows(ablation, most)]
     head = [tag("th", "sublayer"), *[tag("th", name, class_="number") for name in headings(most)]]
     title = tag("h4", swatch(style), f"{run.name}: cross-entropy {nats(ablation['cross_entropy'])} nats per {run.unit}")
     return joined(title, table(head, rows))
@@ -40,7 +40,7 @@ def most_heads(sublayers: Sequence[Mapping[str, Any]]) -> int:
 
 
 def ablation_rows(ablation: Mapping[str, Any], most: int) -> list[tuple[str, list[str]]]:
-    """Return the name of each sublayer, and what the cross-entropy gains without it and without each of its heads.
+    """Return the name of each sublayer, and the increase of the cross-entropy without it and without each of its heads.
 
     Layers count from 1.
 
@@ -51,7 +51,7 @@ def ablation_rows(ablation: Mapping[str, Any], most: int) -> list[tuple[str, lis
     rows = []
     for each in ablation["sublayers"]:
         place = f"{each['side'] or ''} layer {each['layer'] + 1}".lstrip()
-        gains = [f"{value - ablation['cross_entropy']:+z.4f}" for value in (each["whole"], *each["heads"])]
+        rises = [f"{value - ablation['cross_entropy']:+z.4f}" for value in (each["whole"], *each["heads"])]
         name = f"{place}, {each['sublayer']}: {each['module']}"
-        rows.append((name, [*gains, *[""] * (most - len(each["heads"]))]))
+        rows.append((name, [*rises, *[""] * (most - len(each["heads"]))]))
     return rows
