@@ -189,7 +189,7 @@ def read_one(run_dirs, monkeypatch):
 
 def test_a_grammar_too_large_for_a_file_is_left_out_of_the_files(read_one, tmp_path, monkeypatch, capsys):
     run, found = read_one
-    assert tmp_path / "grammar.cfg" in write_extraction(run, found, tmp_path)
+    assert tmp_path / "grammar.cfg" in write_extraction(run, found, str(tmp_path))
     monkeypatch.setattr(draft, "MAX_SIZE", 3)
     found = replace(found, minimal=replace(found.minimal))
     assert tmp_path / "grammar.cfg" not in write_extraction(run, found, tmp_path)

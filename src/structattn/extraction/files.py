@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping
 from dataclasses import asdict
+from os import PathLike
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -44,7 +45,7 @@ def require_folder(folder: Path) -> None:
     check_writable_folder(folder)
 
 
-def write_extraction(run: TrainedRun, extraction: Extraction, folder: Path) -> list[Path]:
+def write_extraction(run: TrainedRun, extraction: Extraction, folder: str | PathLike[str]) -> list[Path]:
     """Write ``automaton.json``, ``grammar.cfg``, ``automaton.svg``, and last ``extract.html`` to a folder; return them.
 
     ``analyses/extraction.json`` of the run folder gets the scores, for sweeps. Grammar and drawing are written where
@@ -53,6 +54,7 @@ def write_extraction(run: TrainedRun, extraction: Extraction, folder: Path) -> l
     Raises:
         StructattnError: the folder has other files of these names.
     """
+    folder = Path(folder)
     require_folder(folder)
     create_folder(folder)
     paths = {name: folder / name for name in _NAMES}

@@ -237,7 +237,7 @@ def test_words_made_of_characters_are_refused_by_name_and_nothing_is_left(traine
 
 def test_the_card_names_licence_data_and_settings(trained, tmp_path):
     run = trained("sentences", TIED)
-    export_run(run, "huggingface", tmp_path / "exported", "mit")
+    export_run(run, "huggingface", str(tmp_path / "exported"), "mit")
     card = (tmp_path / "exported/README.md").read_text()
     assert card.startswith("---\nlicense: mit\n")
     for expected in (run.prepared.digest, run.metadata["settings_digest"], "tied_embeddings: true"):

@@ -86,7 +86,7 @@ def test_a_folder_of_tensorboard_keeps_all_but_the_events_of_the_run(run_dir, se
     place.mkdir()
     (place / "notes.txt").write_text("mine")
     for _ in range(2):
-        log_run(run_dir, "tensorboard", place)
+        log_run(str(run_dir), "tensorboard", str(place))
     assert tensorboard(place) == expected_scalars(run_dir)
     before = sorted(path.name for path in place.iterdir())
     train(resolve_settings(settings(max_updates=4)), tmp_path / "other")

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Mapping
+from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -146,7 +147,7 @@ It raises a ``UsageError`` if a part of the run cannot be expressed, or if a lib
 """
 
 
-def export_run(run: TrainedRun, form: str, folder: Path, license_name: str = "unknown") -> None:
+def export_run(run: TrainedRun, form: str, folder: str | PathLike[str], license_name: str = "unknown") -> None:
     """Write a run into a new folder, atomically.
 
     ``form`` is one of ``FORMATS``; the folder must not exist, or be empty. ``license_name``: of the weights, for the
@@ -159,6 +160,7 @@ def export_run(run: TrainedRun, form: str, folder: Path, license_name: str = "un
     """
     if form not in FORMATS:
         raise UsageError(f"format {form!r} is not one of {', '.join(FORMATS)}")
+    folder = Path(folder)
     if folder.exists() and not (folder.is_dir() and is_empty_folder(folder)):
         raise UsageError(f"{folder}: exists; expected a new or empty folder")
     check_writable_folder(folder)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
+from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Protocol
@@ -202,7 +203,12 @@ SECONDS_BETWEEN_READS: Final = 1.0
 
 
 def log_run(
-    run_dir: Path, tracker: str, place: Path | None = None, *, follow: bool = False, advance: Advance = show_nothing
+    run_dir: str | PathLike[str],
+    tracker: str,
+    place: str | PathLike[str] | None = None,
+    *,
+    follow: bool = False,
+    advance: Advance = show_nothing,
 ) -> int:
     """Replay the training and validation events of a run, each update once, and return how many were new.
 
@@ -224,8 +230,8 @@ def log_run(
     """
     if tracker not in TRACKERS:
         raise UsageError(f"tracker {tracker!r} is not one of {', '.join(TRACKERS)}")
-    folder = existing_run(run_dir)
-    description = _description(folder, place or run_dir / tracker)
+    folder = existing_run(Path(run_dir))
+    description = _description(folder, folder.path / tracker if place is None else Path(place))
     if description.place.is_file():
         raise UsageError(f"{description.place}: is a file; expected a folder for what {tracker} writes")
     length = None if follow else _length_of_finished_log(folder)
