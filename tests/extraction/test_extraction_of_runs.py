@@ -234,10 +234,20 @@ def test_a_threshold_is_a_probability(threshold):
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("strings", 0), ("strings", -3), ("max_length", 0), ("max_length", -1), ("short_length", -1), ("layer", -1)],
+    [
+        ("strings", 0),
+        ("strings", -3),
+        ("strings", 2.5),
+        ("max_length", 0),
+        ("max_length", -1),
+        ("max_length", "9"),
+        ("short_length", -1),
+        ("layer", -1),
+        ("seed", -1),
+    ],
 )
 def test_numbers_of_settings_have_bounds(name, value):
-    with pytest.raises(UsageError, match=f"{name}={value}; expected at least"):
+    with pytest.raises(UsageError, match=f"{name}={value!r}; expected a whole number of at least"):
         ExtractionSettings(**{name: value})
 
 

@@ -70,7 +70,7 @@ class ExtractionSettings:
         seed: of the samples.
 
     Raises:
-        UsageError: the threshold is not above 0 and below 1, or another number is too low.
+        UsageError: the threshold is not above 0 and below 1, or another number is too low or not whole.
     """
 
     layer: int | None = None
@@ -83,10 +83,10 @@ class ExtractionSettings:
     def __post_init__(self) -> None:
         if self.threshold is not None and not 0 < self.threshold < 1:
             raise UsageError(f"threshold={self.threshold:g}; expected a probability above 0 and below 1 (--tau)")
-        for name, least in {"layer": 0, "strings": 1, "max_length": 1, "short_length": 0}.items():
+        for name, least in {"layer": 0, "strings": 1, "max_length": 1, "short_length": 0, "seed": 0}.items():
             value = getattr(self, name)
-            if value is not None and value < least:
-                raise UsageError(f"{name}={value}; expected at least {least}")
+            if value is not None and not (isinstance(value, int | np.integer) and value >= least):
+                raise UsageError(f"{name}={value!r}; expected a whole number of at least {least}")
 
 
 @dataclass(frozen=True)
