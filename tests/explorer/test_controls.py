@@ -75,3 +75,25 @@ def test_fewer_inputs_are_reached_with_larger_weights(opened, recorded):
     assert reached() <= many
     page.get_by_role("combobox", name="Output at").select_option("1")
     page.wait_for_function("() => document.querySelector('#panel .readout').textContent.startsWith('1 of')")
+
+
+@pytest.mark.parametrize("view", ["map", "tokens", "surprisal", "field"])
+def test_what_is_pointed_at_may_be_missing_in_the_next_example(opened, recorded, heat_map, view):
+    page = opened([recorded("language model")], f"view={view}")
+    example = page.get_by_role("combobox", name="Example")
+    for number in ("2", "1"):  # both are decoded, so that the view stays
+        example.select_option(number)
+        page.wait_for_selector("#panel .toolbar")
+    if view == "map":
+        with heat_map(page) as drawn:
+            page.mouse.move(*drawn.at(3, 3))
+    elif view == "field":
+        page.get_by_role("treeitem").last.click()
+    else:
+        page.locator(".token").last.hover()
+    readout = page.locator(".readout")
+    pointed = readout.inner_text()
+    assert pointed.startswith("ran") or view == "surprisal"
+    example.select_option("2")
+    changed = "(before) => document.querySelector('.readout').innerText !== before"
+    page.wait_for_function(changed, arg=pointed, timeout=30_000)

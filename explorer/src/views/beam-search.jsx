@@ -31,8 +31,8 @@ function textOf({ tokens }, { parents }, index) {
 function BeamSearch({ example, arrays, announce }) {
   const search = example.beam_search;
   const { root, left } = useMemo(() => beamTree(search, arrays), [search, arrays.parents]);
-  const [index, setIndex] = useState(search.best);
-  const chosen = index < search.tokens.length ? index : search.best;
+  const [choice, setChoice] = useState(null);
+  const chosen = choice?.search === search ? choice.index : search.best; // that of another example is forgotten
   const describe = (node) => `${short(node.token)}, step ${node.step}, log-probability ${exact(node.logProbability)}${node.finished ? ", finished" : ""}${node.onBest ? ", on the path of the result" : ""}`;
   return (
     <>
@@ -49,7 +49,7 @@ function BeamSearch({ example, arrays, announce }) {
         note={(node) => (node.index === 0 ? "" : `${rounded(node.logProbability)}${node.finished ? " ■" : ""}`)}
         description={describe}
         emphasis={(node) => node.onBest}
-        onSelect={(node) => { setIndex(node.index); announce(describe(node)); }}
+        onSelect={(node) => { setChoice({ search, index: node.index }); announce(describe(node)); }}
       />
       <p class="muted small">Numbers are log-probabilities in nats; ■ marks finished hypotheses.{left > 0 && ` The last ${left} hypotheses are left out.`}</p>
     </>

@@ -196,7 +196,7 @@ function HeatMap({ example, record, arrays: { weights, truth }, place, state, up
   const geometry = useMemo(() => geometryOf(labels.rows, labels.columns, room, SIZES.includes(Number(state.cell)) ? Number(state.cell) : 0), [labels, room, state.cell]);
   const maximum = useMemo(() => largest(weights), [weights]);
   const image = useMemo(() => weightImage(weights, queries.length, keys.length, scale, maximum), [weights, scale, theme]);
-  const active = hover ?? { row, column };
+  const active = hover && hover.row < queries.length && hover.column < keys.length ? hover : { row, column }; // it may be of another example
   useLayoutEffect(() => {
     if (size.width) draw(canvas.current, { image, geometry, scroll, labels, truth });
   }, [image, geometry, scroll, labels, truth, size.width, size.height]);

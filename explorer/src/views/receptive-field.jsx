@@ -83,7 +83,8 @@ function ReceptiveField({ example, arrays, state, update, announce }) {
   const threshold = Math.min(1, Math.max(0.01, Number(state.least ?? 0.3) || 0.3));
   const { root, left } = useMemo(() => fieldTree(example, arrays, sequence, position, threshold), [example, arrays, position, threshold]);
   const reached = leaves(root);
-  const [chosen, setChosen] = useState(null);
+  const [choice, setChoice] = useState(null);
+  const chosen = choice?.root === root ? choice.node : null; // that of another tree is forgotten
   const tokenOf = (node) => example[node.sequence][node.position];
   const place = (node) => (node.level === 0 ? "input" : `layer ${node.level}`);
   const describe = (node) => `${short(tokenOf(node))}, position ${node.position + 1}, ${node === root ? "output" : place(node)}${node.heads.length ? `, heads ${node.heads.join(", ")}, weight ${exact(node.weight)}` : node === root ? "" : ", residual connection"}`;
@@ -114,7 +115,7 @@ function ReceptiveField({ example, arrays, state, update, announce }) {
         description={describe}
         emphasis={(node) => node === root || node.heads.length > 0}
         columnWidth={165}
-        onSelect={(node) => { setChosen(node); announce(describe(node)); }}
+        onSelect={(node) => { setChoice({ root, node }); announce(describe(node)); }}
       />
       <p class="muted small">From the output on the left to the inputs on the right. h1: head 1, c1: head 1 of cross-attention, with the largest of their weights; grey: residual connections.</p>
     </>

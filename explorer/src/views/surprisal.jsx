@@ -29,7 +29,7 @@ function Surprisal({ recording, example, arrays: { surprisal }, state, update, a
   const largest = cells.reduce((found, { value }) => (value > found ? value : found), 0) || 1;
   const { number, total, mean, perplexity } = summary(cells);
   const selected = indexIn(state.word, cells.length, Math.max(0, cells.findIndex(({ value }) => value === largest)));
-  const shown = cells[hover ?? selected];
+  const shown = cells[hover] ?? cells[selected]; // it may be of another example
   const select = (index) => {
     update({ word: index + 1 });
     announce(`${short(cells[index].token)}: ${exact(cells[index].value)} nats`);

@@ -14,7 +14,7 @@ export function weightsOf(weights, columns, { row, column }, direction) {
 }
 
 function Tokens({ example, record, arrays: { weights }, place, state, update, announce }) {
-  const [hover, setHover] = useState(null);
+  const [pointed, setHover] = useState(null);
   const [queries, keys] = [queriesOf(example, record), keysOf(example, record)];
   const direction = state.direction === "to" ? "to" : "from";
   const values = useMemo(
@@ -24,6 +24,7 @@ function Tokens({ example, record, arrays: { weights }, place, state, update, an
   const largest = values.reduce((one, other) => Math.max(one, other), 0) || 1;
   const chosen = direction === "from" ? { tokens: queries, index: place.row } : { tokens: keys, index: place.column };
   const coloured = direction === "from" ? keys : queries;
+  const hover = pointed !== null && pointed < coloured.length ? pointed : null; // it may be of another example
   const same = record.queries === record.keys;
   const shift = record.bottom ? 1 : 0; // from the index of a query to that of the same token as a key
   const select = (index, isKey) => {
@@ -61,7 +62,7 @@ function Tokens({ example, record, arrays: { weights }, place, state, update, an
         hover={setHover}
       />
       <p class="readout">
-        {hover === null || hover >= coloured.length ? (
+        {hover === null ? (
           <span class="muted">
             <bdi>{short(chosen.tokens[chosen.index])}</bdi> is selected. Point at a token for its weight.
           </span>
