@@ -41,7 +41,8 @@ const partLabel = (part) =>
 
 function label(intervention, example) {
   if (intervention.kind !== "forced_action") return `${partLabel(intervention)} off`;
-  const token = example.tokens[intervention.position] ?? example.source?.[intervention.position] ?? "";
+  const tokens = intervention.side === "encoder" ? example.source : example.tokens;
+  const token = tokens[intervention.position] ?? "";
   return `${placeLabel(intervention)}: ${intervention.action} at ${intervention.position + 1} ${short(token, 16)}`;
 }
 

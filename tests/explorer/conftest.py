@@ -21,10 +21,17 @@ from structattn.training.run_training import train
 SIZES = {"d_model": 8, "num_heads": 2, "d_ff": 8}
 TOKEN_MEAN = {"loss": "token_mean"}
 SIDES = {"kind": "encoder_decoder", "encoder": {"layers": 2}, "decoder": {"layers": 2}}
+STACKS = {"kind": "encoder_decoder", "encoder": {"layers": "superposition-4"}, "decoder": {"layers": "superposition-4"}}
 RUNS = {
     "formal language": ("formal_language", "dyck", {"layers": "1.nondeterministic-2-3-4.1", **SIZES}, {}),
     "language model": ("language_modeling", "text", {"layers": "1.superposition-4", **SIZES}, TOKEN_MEAN),
     "translation": ("translation", "pairs", SIDES | SIZES, {"batches": {"kind": "pairs", "max_tokens": 100}}),
+    "translation with stacks": (
+        "translation",
+        "pairs",
+        STACKS | SIZES,
+        {"batches": {"kind": "pairs", "max_tokens": 100}},
+    ),
     "discrete transformer": ("formal_language", "dyck", {"layers": "hard.hard", **SIZES}, {}),
 }
 TEXTS = {"language model": ["the dog ran", "a dog"], "translation": ["eins zwei drei", "fünf vier"]}

@@ -38,6 +38,7 @@ TOKEN, PORT = "secret", 8765
 HOST = f"127.0.0.1:{PORT}"
 HEADERS = {"host": HOST, "x-structattn-token": TOKEN, "content-type": "application/json"}
 TEXT = {"formal language": "()()", "language model": "the dog ran", "translation": "eins zwei"}
+TEXT["translation with stacks"] = TEXT["translation"]
 
 
 @pytest.fixture
@@ -447,3 +448,41 @@ def test_the_page_shows_texts_and_what_interventions_change(served, browser):
     origin = link.split("?")[0]
     assert set(requests) == {link, origin + "record"}
     assert [fault for fault in faults if "422" not in fault] == []
+
+
+@pytest.fixture
+def live(client, browser):
+    """live(kind) is the page of the server of a run, whose requests the client answers."""
+    context = browser.new_context(viewport={"width": 1200, "height": 1000})
+
+    def make(kind):
+        asks = client(kind)
+
+        def answer(route):
+            request = route.request
+            found = asks.request(
+                request.method, request.url, headers=request.headers | {"host": HOST}, content=request.post_data_buffer
+            )
+            route.fulfill(status=found.status_code, headers=dict(found.headers), body=found.content)
+
+        page = context.new_page()
+        page.route("**/*", answer)
+        page.goto(f"http://{HOST}/?token={TOKEN}")
+        page.wait_for_selector("#panel .toolbar")
+        return page
+
+    with closing(context):
+        yield make
+
+
+def test_forced_actions_are_named_by_the_tokens_of_their_side(live):
+    page = live("translation with stacks")
+    for number in range(2):
+        page.get_by_role("combobox", name="Stack").select_option(str(number))
+        at = page.get_by_label("at token")
+        at.select_option(index=1)
+        token = at.locator("option").nth(1).inner_text()
+        page.get_by_role("button", name="Force").click()
+        chips = page.get_by_role("list", name="Interventions in force").get_by_role("listitem")
+        chips.nth(number).wait_for()
+        assert f"push at {token} " in chips.nth(number).inner_text()
