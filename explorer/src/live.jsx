@@ -151,7 +151,7 @@ export function Live({ first, live }) {
   };
   return (
     <>
-      <form class="live" onSubmit={submit} aria-busy={Boolean(status.busy)}>
+      <form class="live" aria-label="Text and interventions" onSubmit={submit} aria-busy={Boolean(status.busy)}>
         <label class="text">
           Text <input dir="auto" value={text} onInput={(event) => setText(event.currentTarget.value)} autocomplete="off" spellcheck={false} />
         </label>

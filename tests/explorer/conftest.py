@@ -105,6 +105,13 @@ def browser():
 
 
 @pytest.fixture(scope="session")
+def axe():
+    """Finds what is not accessible on a page."""
+    reason = "axe is not installed; pip install axe-playwright-python"
+    return pytest.importorskip("axe_playwright_python.sync_playwright", reason=reason).Axe()
+
+
+@pytest.fixture(scope="session")
 def shared_page(browser):
     """The page that tests open their files in, one after another: each new one would start a process."""
     page = browser.new_page()

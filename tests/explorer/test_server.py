@@ -486,3 +486,10 @@ def test_forced_actions_are_named_by_the_tokens_of_their_side(live):
         chips = page.get_by_role("list", name="Interventions in force").get_by_role("listitem")
         chips.nth(number).wait_for()
         assert f"push at {token} " in chips.nth(number).inner_text()
+
+
+def test_the_page_with_interventions_is_accessible(live, axe):
+    page = live("formal language")
+    page.get_by_role("button", name="Force").click()
+    page.get_by_role("list", name="Interventions in force").wait_for()
+    assert [each["id"] for each in axe.run(page).response["violations"]] == []

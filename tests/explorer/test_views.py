@@ -5,10 +5,6 @@ Layout is compared by boxes and computed colours: the pixels of text depend on t
 
 import pytest
 
-axe_playwright = pytest.importorskip(
-    "axe_playwright_python.sync_playwright", reason="axe is not installed; pip install axe-playwright-python"
-)
-
 VIEWS = {
     "formal language": ["Heat map", "Tokens", "Arcs", "Stack", "Receptive field", "Surprisal"],
     "language model": ["Heat map", "Tokens", "Arcs", "Stack", "Receptive field", "Surprisal"],
@@ -24,11 +20,6 @@ OUTSIDE = """() => [...document.querySelectorAll("#panel *, header *, [role=tabl
   const box = element.getBoundingClientRect();
   return box.width > 0 && (box.right > innerWidth + 1 || box.left < -1);
 }).map((element) => element.outerHTML.slice(0, 80))"""
-
-
-@pytest.fixture(scope="module")
-def axe():
-    return axe_playwright.Axe()
 
 
 def violations(axe, page):
