@@ -56,6 +56,19 @@ def test_hostile_tokens_are_text(opened, recorded, start):
         assert page.evaluate(r"/[\u202a-\u202e\u2066-\u2069\u2028\u2029]/.test(document.body.innerText)") is False
 
 
+WIDE = ["W" * 16, "zero\u200bwidth\u200b" * 2]
+
+
+@pytest.mark.parametrize("token", [2, 3])
+def test_wide_tokens_do_not_widen_a_narrow_page(opened, recorded, token):
+    page = opened([renamed(recorded("formal language"), WIDE)], viewport={"width": 400, "height": 800})
+    for view in VIEWS:
+        page.evaluate(f"location.hash = '#view={view}&layer=2-attention&token={token}'")
+        page.wait_for_selector(f'#tab-{view}[aria-selected="true"]')
+        page.wait_for_selector("#panel .toolbar")
+        assert page.evaluate("document.scrollingElement.scrollWidth") <= 400, view
+
+
 def test_a_long_token_is_shown_whole_on_demand(opened, recorded, downloaded):
     page = opened([renamed(recorded("formal language"), ["x" * 999_999 + "y"])])
     page.get_by_text("Whole token, 1,000,000 characters").click()

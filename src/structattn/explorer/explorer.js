@@ -1,4 +1,4 @@
-/*! structattn explorer, sources sha256:40b6f7bfffc5bea1c04996a5d486c710d9a7dd856a5f2c6b139c42a27ceb46e0
+/*! structattn explorer, sources sha256:5417bc8629e90404385a18dd92572bd476ab5fd9c576526de7aafbcd62e522e4
 
 d3-hierarchy 3.1.3
 
