@@ -1,6 +1,7 @@
 """Tokens that try to run, to reorder the page or to stop it; arrays that cannot be read; scripts of all directions."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -67,6 +68,18 @@ def test_wide_tokens_do_not_widen_a_narrow_page(opened, recorded, token):
         page.wait_for_selector(f'#tab-{view}[aria-selected="true"]')
         page.wait_for_selector("#panel .toolbar")
         assert page.evaluate("document.scrollingElement.scrollWidth") <= 400, view
+
+
+def test_labels_of_steps_are_cut_at_their_end_and_do_not_overlap(opened, recorded):
+    found = renamed(recorded("formal language"), WIDE)
+    page = opened([found], "view=stack&token=4", viewport={"width": 130, "height": 800})
+    edge = page.locator(".timeline").bounding_box()
+    labels = page.locator(".timeline .label")
+    assert labels.first.text_content().startswith("WW")
+    boxes = [each.bounding_box() for each in labels.all()]
+    assert 2 < len(boxes) < len(found.examples[0].tokens)
+    assert max(box["y"] + box["height"] for box in boxes) <= edge["y"] + edge["height"]
+    assert min(after["x"] - before["x"] for before, after in pairwise(boxes)) >= 13  # pixels, the height of a line
 
 
 def test_a_long_token_is_shown_whole_on_demand(opened, recorded, downloaded):

@@ -8,7 +8,7 @@ import { keyPosition, keysOf, queriesOf } from "../records.js";
 import { exact, rounded, short } from "../text.js";
 import { drawnMap } from "./heat-map-svg.js";
 
-const FONT = '11px system-ui, -apple-system, "Segoe UI", "Helvetica Neue", Arial, sans-serif';
+export const FONT = '11px system-ui, -apple-system, "Segoe UI", "Helvetica Neue", Arial, sans-serif';
 const LABEL = 11; // pixels from one label to the next
 const LARGEST_CELL = 40;
 const SIZES = [2, 4, 8, 16, 28];
@@ -61,7 +61,8 @@ function geometryOf(queries, keys, width, wanted) {
   return { left, top, cell, width: left + cell * keys.length, height: top + cell * queries.length };
 }
 
-function cut(context, text, room) {
+// The text, cut to so many pixels in the font of the context.
+export function cut(context, text, room) {
   if (context.measureText(text).width <= room) return text;
   const characters = Array.from(text);
   while (characters.length > 1 && context.measureText(`${characters.join("")}…`).width > room) characters.pop();

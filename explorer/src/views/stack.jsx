@@ -3,6 +3,7 @@ import { useEffect, useMemo, useRef } from "preact/hooks";
 import { useSize } from "../hooks.js";
 import { keyPosition, keysOf, queriesOf } from "../records.js";
 import { exact, rounded, short } from "../text.js";
+import { cut, FONT } from "./heat-map.jsx";
 import { cellsOf, largestOf, traceOf } from "./stack-trace.js";
 
 const BARS = 90; // pixels, of the actions
@@ -38,6 +39,11 @@ function Timeline({ queries, names, arrays: { actions, best_run: run, height }, 
     const points = Array.from(height, (value, t) => `${(t + 0.5) * column},${y(value).toFixed(2)}`);
     return { line: points.join(" "), most, y };
   }, [height, column]);
+  const labels = useMemo(() => {
+    const context = document.createElement("canvas").getContext("2d");
+    context.font = `bold ${FONT}`; // that of the selected step
+    return queries.map((token) => cut(context, short(token, 16), LABELS - 4));
+  }, [queries]);
   const every = Math.max(1, Math.ceil(14 / column));
   const runTop = top + BARS + 14;
   const labelTop = top + BARS + (run ? 24 : 8);
@@ -52,9 +58,9 @@ function Timeline({ queries, names, arrays: { actions, best_run: run, height }, 
       {curve && <polyline class="curve" points={curve.line} />}
       {curve && <circle class="dot" cx={(step + 0.5) * column} cy={curve.y(height[step])} r="3.5" />}
       {run && column >= 7 && queries.map((_, t) => <text class={`glyph action-text-${colourOf(names, run[3 * t])}`} x={(t + 0.5) * column} y={runTop}>{GLYPHS[names[run[3 * t]]] ?? "?"}</text>)}
-      {queries.map((token, t) =>
-        t % every === 0 || t === step ? (
-          <text class={t === step ? "label own" : "label"} transform={`translate(${(t + 0.5) * column + 4},${labelTop}) rotate(-90)`}>{short(token, 8)}</text>
+      {labels.map((label, t) =>
+        t === step || (t % every === 0 && Math.abs(t - step) >= every) ? (
+          <text class={t === step ? "label own" : "label"} transform={`translate(${(t + 0.5) * column + 4},${labelTop}) rotate(-90)`}>{label}</text>
         ) : null,
       )}
     </svg>
