@@ -1,10 +1,10 @@
 """The page as Python writes it: its size, its policy, and what is refused."""
 
+import contextlib
 import json
+import os
 import re
 import shutil
-import subprocess
-import sys
 import zipfile
 
 import pytest
@@ -19,6 +19,18 @@ LIMIT = 150_000  # bytes of the page beside its data
 
 def run(*arguments):
     return invoke("explore", *arguments)
+
+
+@contextlib.contextmanager
+def standard_output(file):
+    """Let /dev/stdout be a file."""
+    before = os.dup(1)
+    os.dup2(file.fileno(), 1)
+    try:
+        yield
+    finally:
+        os.dup2(before, 1)
+        os.close(before)
 
 
 def test_the_page_is_small_beside_its_data(recorded):
@@ -141,9 +153,8 @@ def test_the_name_of_a_recording_is_not_written_into_it(run_dir, tmp_path):
     picture = run(*options[:-1], "-o", tmp_path / "a.PNG")
     assert "a.PNG: expected a page, .html, whose buttons save pictures" in picture.stderr
     assert not (tmp_path / "a.PNG").exists()
-    with (tmp_path / "redirected.json").open("w") as file:
-        words = [sys.executable, "-m", "structattn", "explore", *map(str, options), "/dev/stdout"]
-        done = subprocess.run(words, stdout=file, stderr=subprocess.PIPE, text=True, check=True)
+    with (tmp_path / "redirected.json").open("w") as file, standard_output(file):
+        done = run(*options, "/dev/stdout")
     assert done.stderr.splitlines()[-1] == "/dev/stdout"
     read_recording(tmp_path / "redirected.json")
     assert run(*options, tmp_path / "a.NPZ").exit_code == 0
