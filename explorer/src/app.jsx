@@ -8,8 +8,9 @@ import { VIEWS } from "./views/index.js";
 
 function exampleLabel(example, index) {
   const where = example.split === undefined ? `Text ${index + 1}` : `${example.split} ${example.example}`;
-  const tokens = (example.source ?? example.tokens).slice(0, 12).map((token) => short(token, 12));
-  return `${where}: ${tokens.join(" ")}`.slice(0, 72);
+  const tokens = example.source ?? example.tokens;
+  const first = tokens.slice(0, 12).map((token) => short(token, 12));
+  return short(`${where}: ${first.join(" ")}${tokens.length > 12 ? " …" : ""}`, 72);
 }
 
 function availableViews(examples) {

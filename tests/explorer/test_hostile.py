@@ -63,6 +63,9 @@ WIDE = ["W" * 16, "zero\u200bwidth\u200b" * 2]
 @pytest.mark.parametrize("token", [2, 3])
 def test_wide_tokens_do_not_widen_a_narrow_page(opened, recorded, token):
     page = opened([renamed(recorded("formal language"), WIDE)], viewport={"width": 400, "height": 800})
+    label = page.get_by_role("combobox", name="Example").locator("option").first.text_content()
+    assert label.endswith("…")
+    assert len(label) == 73
     for view in VIEWS:
         page.evaluate(f"location.hash = '#view={view}&layer=2-attention&token={token}'")
         page.wait_for_selector(f'#tab-{view}[aria-selected="true"]')
