@@ -35,7 +35,7 @@ ARENA = "arena"
 """The name of the page of the arena."""
 OURS = ["finding_the_stack/one_setting", "finding_the_stack/marked_reversal", "finding_the_stack/single_seeds"]
 OURS += ["finding_the_stack/restarts", "finding_the_stack/padded_reversal", "finding_the_stack/constant_rate"]
-OURS += ["finding_the_stack/hardest_cfl"]
+OURS += ["finding_the_stack/hardest_cfl_phases", "finding_the_stack/hardest_cfl"]
 HEAD = ["table", "finding", "verdict", "published", "ours", "ours, longer", "difference (95 %)", "because"]
 
 FIRST = """# Results
