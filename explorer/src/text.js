@@ -18,9 +18,20 @@ export function short(text, length = 24) {
   const start = text.slice(0, 4 * length);
   const parts = graphemes(start).slice(0, length);
   const kept = parts.join("").slice(0, 2 * length);
-  const cut = kept.length < text.length ? ELLIPSIS : "";
+  const end = kept.length < text.length ? ELLIPSIS : "";
   const shown = kept.replace(UNSAFE, code).replace(/^ +| +$/g, (spaces) => "␣".repeat(spaces.length));
-  return shown === "" && cut === "" ? "[empty]" : shown + cut;
+  return shown === "" && end === "" ? "[empty]" : shown + end;
+}
+
+// The labels of maps and stacks.
+export const FONT = '11px system-ui, -apple-system, "Segoe UI", "Helvetica Neue", Arial, sans-serif';
+
+// The text, cut to so many pixels in the font of the context.
+export function cut(context, text, room) {
+  if (context.measureText(text).width <= room) return text;
+  const characters = Array.from(text);
+  while (characters.length > 1 && context.measureText(`${characters.join("")}…`).width > room) characters.pop();
+  return `${characters.join("")}…`;
 }
 
 // The direction of running text: that of most of its tokens. dir="auto" would not look into isolated tokens.

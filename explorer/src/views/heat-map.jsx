@@ -5,10 +5,9 @@ import { colour, cssScale, sequentialScale } from "../colours.js";
 import { useSize, useThemeVersion } from "../hooks.js";
 import { KeyList } from "../key-list.jsx";
 import { keyPosition, keysOf, queriesOf } from "../records.js";
-import { exact, rounded, short } from "../text.js";
+import { cut, exact, FONT, rounded, short } from "../text.js";
 import { drawnMap } from "./heat-map-svg.js";
 
-export const FONT = '11px system-ui, -apple-system, "Segoe UI", "Helvetica Neue", Arial, sans-serif';
 const LABEL = 11; // pixels from one label to the next
 const LARGEST_CELL = 40;
 const SIZES = [2, 4, 8, 16, 28];
@@ -59,14 +58,6 @@ function geometryOf(queries, keys, width, wanted) {
   const fit = (width - left - 1) / keys.length;
   const cell = Math.max(1, wanted || Math.min(LARGEST_CELL, fit >= 3 ? Math.floor(fit) : fit));
   return { left, top, cell, width: left + cell * keys.length, height: top + cell * queries.length };
-}
-
-// The text, cut to so many pixels in the font of the context.
-export function cut(context, text, room) {
-  if (context.measureText(text).width <= room) return text;
-  const characters = Array.from(text);
-  while (characters.length > 1 && context.measureText(`${characters.join("")}…`).width > room) characters.pop();
-  return `${characters.join("")}…`;
 }
 
 // Draw the labels of the visible rows, or of the columns, turned by 90 degrees.

@@ -2,8 +2,7 @@
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import { useSize } from "../hooks.js";
 import { keyPosition, keysOf, queriesOf } from "../records.js";
-import { exact, rounded, short } from "../text.js";
-import { cut, FONT } from "./heat-map.jsx";
+import { cut, exact, FONT, rounded, short } from "../text.js";
 import { cellsOf, largestOf, traceOf } from "./stack-trace.js";
 
 const BARS = 90; // pixels, of the actions
