@@ -1,6 +1,7 @@
 # make demo    from nothing to a report: install, make a language, train two models, compare them with the best possible score
-# make test    install and run the tests, without the slow ones
-# make test-all    the same with the slow ones
+# make test    install and run the tests, without those apart and the slow ones
+# make test-apart    run those of the whole package, seconds each, in processes of their own
+# make test-all    run all
 # make sanitize    build the kernels with sanitizers of memory and of undefined behaviour, and test the operators with them
 # make bench   measure speed relative to CTranslate2, MarianMT and plain PyTorch, and of stacks relative to models without
 # make docs    build the documentation site, build/docs/index.html
@@ -15,14 +16,17 @@ SOURCES := pyproject.toml CMakeLists.txt constraints.txt $(wildcard src/structat
 # Two workers of one thread each: with more, those of one wait for those of the other, and small trainings take four times as long.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
-.PHONY: install demo test test-all sanitize docs lint check bench explorer wheel clean
+.PHONY: install demo test test-apart test-all sanitize docs lint check bench explorer wheel clean
 
 install: $(VENV)/installed
 demo: $(VENV)/package
 	$(BIN)/structattn demo
 
 test: $(VENV)/installed
-	$(PYTEST) -m "not slow" --durations=10
+	$(PYTEST) -m "not slow and not apart" --durations=10
+
+test-apart: $(VENV)/installed
+	$(PYTEST) -m "apart and not slow"
 
 test-all: $(VENV)/installed
 	$(PYTEST) --durations=10
@@ -44,7 +48,7 @@ lint: $(VENV)/installed
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-check: lint test
+check: lint test test-apart
 
 # In an environment of its own, which has the libraries that are compared, and nothing for development.
 bench:

@@ -35,7 +35,8 @@ from structattn.training.run_training import train
 
 WORDS = {"eins": "one", "zwei": "two", "drei": "three", "vier": "four", "fünf": "five"}
 SIZES = {"d_model": 8, "num_heads": 2, "d_ff": 8}
-SLOW_TESTS = pytest.StashKey[int]()
+DESELECTED = pytest.StashKey[dict[str, int]]()
+RUN_BY = {"slow": "make test-all", "apart": "make check"}  # tests with several marks count for the first
 SIDES = {"kind": "encoder_decoder", "encoder": {"layers": 2}, "decoder": {"layers": 2}}
 COMMON_WORDS = {"eins": "one", "zwei": "two", "drei": "three"}
 LETTERS = {"a": "A", "b": "B", "c": "C"}
@@ -248,27 +249,28 @@ def covering_cases(cases, strength):
 
 
 def pytest_deselected(items):
-    if items:
-        stash = items[0].config.stash
-        slow = sum(item.get_closest_marker("slow") is not None for item in items)
-        stash[SLOW_TESTS] = stash.get(SLOW_TESTS, 0) + slow
+    for item in items:
+        counts = item.config.stash.setdefault(DESELECTED, dict.fromkeys(RUN_BY, 0))
+        if mark := next((mark for mark in RUN_BY if item.get_closest_marker(mark)), None):
+            counts[mark] += 1
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session):
-    """A worker hands the number on to the process that reports it."""
+    """A worker hands the numbers on to the process that reports them."""
     if hasattr(session.config, "workeroutput"):
-        session.config.workeroutput["slow_tests"] = session.config.stash.get(SLOW_TESTS, 0)
+        session.config.workeroutput["deselected"] = session.config.stash.get(DESELECTED, {})
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node):
-    node.config.stash[SLOW_TESTS] = getattr(node, "workeroutput", {}).get("slow_tests", 0)
+    node.config.stash[DESELECTED] = getattr(node, "workeroutput", {}).get("deselected", {})
 
 
 def pytest_terminal_summary(terminalreporter, config):
-    if count := config.stash.get(SLOW_TESTS, 0):
-        terminalreporter.write_line(f"{count} slow tests were deselected; `make test-all` runs them")
+    for mark, count in config.stash.get(DESELECTED, {}).items():
+        if count:
+            terminalreporter.write_line(f"{count} tests marked {mark} were deselected; `{RUN_BY[mark]}` runs them")
 
 
 def names_pairs(count, seed):

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 IMPORT_EVERYTHING = """
 import importlib, os, pkgutil, sys
 
@@ -45,6 +47,7 @@ sys.exit("\\n".join(failed) or None)
 """
 
 
+@pytest.mark.apart
 def test_every_module_imports_without_what_only_posix_has(tmp_path):
     command = [sys.executable, "-c", IMPORT_EVERYTHING, str(tmp_path)]
     found = subprocess.run(command, check=False, capture_output=True, text=True)

@@ -8,12 +8,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 TESTS = Path(__file__).resolve().parents[1]
 HOOK = "--jaxtyping-packages=structattn.attention,structattn.models,beartype.beartype"
 # What gradients, causality, batches, float32, states and weights pass has the shapes of other parts of the contract.
 WITH_SHAPES_OF_THEIR_OWN = "not (gradients or causal or batches or float32 or states or weights] or dtype0)"
 
 
+@pytest.mark.apart
 def test_signatures_tell_the_truth():
     paths = [path for name in ("contracts", "attention", "models") for path in (TESTS / name).rglob("test_*.py")]
     marked = [str(path) for path in paths if "pytest.mark.shapes" in path.read_text(encoding="utf-8")]

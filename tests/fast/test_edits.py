@@ -183,6 +183,7 @@ def total_of_agreeing_forms(d_model):
     return logits.abs().sum().item()
 
 
+@pytest.mark.apart
 @pytest.mark.quick("feed-forward")
 @pytest.mark.parametrize("what", EDITS)
 def test_an_edited_copy_of_the_source_is_followed(tmp_path, what):

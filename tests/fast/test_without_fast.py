@@ -39,6 +39,7 @@ def run(*arguments):
     return found.stdout
 
 
+@pytest.mark.apart
 def test_training_runs():
     run("-c", TRAINING)
 

@@ -22,6 +22,7 @@ TOPICS = ("chunking", "formal_languages", "language_modeling", "masked", "minima
           "recognition", "transductions", "transformations", "translation")  # fmt: skip
 
 
+@pytest.mark.apart
 @pytest.mark.parametrize(
     "kinds",
     [

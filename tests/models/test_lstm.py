@@ -75,6 +75,7 @@ def test_fast_autocast_dtypes_on_this_processor():
     assert (torch.bfloat16 in fast_autocast_dtypes(torch.device("cpu"))) == (has_bf16 and not limited)
 
 
+@pytest.mark.apart
 def test_recurrent_models_run_without_avx512():
     """Run the autocast tests of recurrent models in a process that is limited to AVX2."""
     files = [__file__, *(str(ROOT / "tests/models" / name) for name in ("characters", "recurrent"))]

@@ -58,6 +58,7 @@ def sweep_file(small_settings, folder):
     return path
 
 
+@pytest.mark.apart
 @pytest.mark.quick("sweep")  # whose workers train; a signal to a training is in test_interruption.py
 @pytest.mark.parametrize("command", ["train", "sweep"])
 def test_a_closed_terminal_ends_training_with_a_checkpoint(small_settings, tmp_path, temporary, command):
@@ -78,6 +79,7 @@ def test_a_closed_terminal_ends_training_with_a_checkpoint(small_settings, tmp_p
     assert not list(temporary.glob("pymp-*"))
 
 
+@pytest.mark.apart
 def test_a_killed_sweep_leaves_no_folder_in_the_temporary_directory(small_settings, tmp_path, temporary):
     path = sweep_file(small_settings, tmp_path)
     pid, terminal = start_in_terminal(["sweep", path, "-o", tmp_path / "sweep", "--workers", "2"], temporary)

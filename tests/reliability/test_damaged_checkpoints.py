@@ -75,8 +75,9 @@ def load_hostile(folder, count, seed):
     return json.loads(finished.stdout)
 
 
+@pytest.mark.apart
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("count", [30, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [80, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_malicious_checkpoints_are_rejected_and_execute_nothing(finished_run, small_settings, count):
     result = load_hostile(finished_run(small_settings()), count, seed=count)
     assert result["events"] == []

@@ -199,8 +199,9 @@ def test_a_header_cannot_name_files_outside_its_folder(run, name):
         open_prepared(path.parent)
 
 
+@pytest.mark.apart
 @pytest.mark.timeout(7200)
-@pytest.mark.parametrize("count", [16, pytest.param(5000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [40, pytest.param(5000, marks=pytest.mark.slow)])
 def test_damaged_files_are_refused_or_change_nothing(count):
     command = [sys.executable, str(FUZZ), "--count", str(count), "--seed", str(count)]
     finished = subprocess.run(command, capture_output=True, text=True, check=False)

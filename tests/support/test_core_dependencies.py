@@ -96,10 +96,12 @@ def test_optional_libraries_are_those_of_extras():
     assert not {"torch", "numpy", "pydantic", "yaml", "rich", "typer", "sympy"} & {*optional_modules()}
 
 
+@pytest.mark.apart
 def test_models_train_and_are_used_without_extras(without_extras):
     assert {command: without_extras[command] for command in OF_MODELS if without_extras[command][0]} == {}
 
 
+@pytest.mark.apart
 @pytest.mark.parametrize("command", OF_FIGURES)
 def test_one_sentence_says_what_figures_need(without_extras, command):
     code, errors = without_extras[command]

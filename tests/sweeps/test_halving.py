@@ -370,6 +370,7 @@ def kill_repeatedly(tree, folder, kills, seconds):
     return int(done.stdout)
 
 
+@pytest.mark.apart
 @pytest.mark.parametrize(
     ("cells", "restarts", "going_on", "kills"),
     [(1, 4, (2, 1), 4), pytest.param(5, 10, (5, 3), 20, marks=pytest.mark.slow)],

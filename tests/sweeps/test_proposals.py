@@ -74,6 +74,7 @@ def test_proposals_equal_those_of_an_optuna_study(proposed, run_here, tmp_path):
     assert [study.ask(distributions).params for _ in range(2)] == [job.trial.sampled for job in jobs[3:5]]
 
 
+@pytest.mark.apart
 def test_proposals_depend_neither_on_the_engine_nor_on_interruptions(proposed, run_here, tmp_path):
     run_here(proposed, tmp_path / "here")
     sweep = SweepSettings.model_validate(proposed)

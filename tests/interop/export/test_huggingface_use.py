@@ -182,6 +182,7 @@ def in_a_new_process(script, *arguments, text="", **environment):
     return done.stdout
 
 
+@pytest.mark.apart
 @pytest.mark.quick("superposition")
 @torch.no_grad()
 @pytest.mark.parametrize("kind", ["gpt2", "gpt2, stack", "superposition", "roberta, stack", "masked", "translator"])

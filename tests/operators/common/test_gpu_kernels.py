@@ -30,6 +30,7 @@ def run(*command: str, **variables: str) -> str:
     return result.stdout
 
 
+@pytest.mark.apart
 @pytest.mark.parametrize(
     ("selection", "operators"),
     [("not slow", OPERATORS), *(pytest.param("slow", [name], marks=pytest.mark.slow, id=name) for name in OPERATORS)],
@@ -99,6 +100,7 @@ def compiled(*arguments):
     return [(m[1], m[2], int(m[3]), int(m[4]), int(m[5])) for m in re.finditer(figures, output)]
 
 
+@pytest.mark.apart
 @pytest.mark.parametrize("sizes", ["one", pytest.param("all", marks=pytest.mark.slow)])
 def test_kernels_compile_for_a_gpu(sizes):
     kernels = compiled("90", sizes)
