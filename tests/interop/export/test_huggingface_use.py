@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -180,6 +181,24 @@ def in_a_new_process(script, *arguments, text="", **environment):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")  # peft reads it
+def test_lora_adapts_the_feed_forward_sublayers(exported, library):
+    peft = pytest.importorskip("peft", reason="peft is not installed; pip install peft")
+    found = exported("superposition")
+    page = (Path(__file__).parents[3] / "docs/export.md").read_text(encoding="utf-8")
+    (target,) = re.findall(r'target_modules=r"(.*?)"', page)
+    model = found.load()
+    adapted = peft.get_peft_model(model, peft.LoraConfig(r=2, target_modules=target))
+    ids = found.tokenizer(found.texts()[0], return_tensors="pt")["input_ids"]
+    adapted(input_ids=ids, labels=ids).loss.backward()
+    changed = [name for name, parameter in adapted.named_parameters() if parameter.grad is not None]
+    sublayers = {name.split(".lora_")[0].rsplit(".", 1)[0] for name in changed}
+    assert sublayers == {
+        f"base_model.model.model.layers.blocks.{layer}.feedforward.layer"
+        for layer in range(len(model.model.layers.blocks))
+    }
 
 
 @pytest.mark.apart
