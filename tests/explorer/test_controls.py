@@ -77,7 +77,7 @@ def test_fewer_inputs_are_reached_with_larger_weights(opened, recorded):
     page.wait_for_function("() => document.querySelector('#panel .readout').textContent.startsWith('1 of')")
 
 
-@pytest.mark.parametrize("view", ["map", "tokens", "surprisal", "field"])
+@pytest.mark.parametrize("view", ["map", "surprisal", "field"])
 def test_what_is_pointed_at_may_be_missing_in_the_next_example(opened, recorded, heat_map, view):
     page = opened([recorded("language model")], f"view={view}")
     example = page.get_by_role("combobox", name="Example")
