@@ -20,6 +20,7 @@ from structattn.attention import (
 )
 from structattn.attention.hard import set_temperature
 from structattn.attention.positions import RelativePositions
+from structattn.attention.projections import concatenate_heads, split_heads
 from structattn.operators.receptive_field import receptive_field, receptive_field_size
 
 LENGTHS = torch.tensor([7, 3, 0])
@@ -54,8 +55,9 @@ def test_evaluation_is_softmax_attention_with_one_hot_weights(causal, positions)
     twin, x = softmax_twin(layer, causal=causal, positions=copy.deepcopy(made)), example()
     soft = twin.explain(x, LENGTHS)
     hidden = (torch.arange(7) >= LENGTHS[:, None])[..., None]
-    _, _, value = twin.projection(x.masked_fill(hidden, 0))
-    expected = twin.output(one_hot(soft.weights).double() @ value).masked_fill(hidden, 0)
+    _, _, value = split_heads(twin.projection(x.masked_fill(hidden, 0)), 2, parts=3)
+    read = concatenate_heads(one_hot(soft.weights).double() @ value)
+    expected = twin.output(read).masked_fill(hidden, 0)
     torch.testing.assert_close(layer(x, LENGTHS), expected)
     record = layer.explain(x, LENGTHS)
     assert torch.equal(record.weights, one_hot(soft.weights))
@@ -68,8 +70,9 @@ def test_cross_evaluation_is_softmax_attention_with_one_hot_weights():
     twin.load_state_dict(layer.state_dict())
     x, memory = torch.randn(3, 5, 6), torch.randn(3, 7, 6)
     weights = one_hot(twin.explain(x, memory, None, LENGTHS).weights).float()
-    _, value = twin.memory(memory)
-    torch.testing.assert_close(layer(x, memory, None, LENGTHS), twin.output(weights @ value))
+    _, value = split_heads(twin.memory(memory), 2, parts=2)
+    expected = twin.output(concatenate_heads(weights @ value))
+    torch.testing.assert_close(layer(x, memory, None, LENGTHS), expected)
 
 
 def test_equal_scores_choose_the_first():
@@ -140,8 +143,8 @@ def test_attending_gives_the_output_and_its_weights(training, straight_through):
     assert torch.equal(layer(x, LENGTHS), y)
     assert vars(layer) == before
     hidden = (torch.arange(7) >= LENGTHS[:, None])[..., None]
-    _, _, value = layer.projection(x.masked_fill(hidden, 0))
-    torch.testing.assert_close(layer.output(weights @ value).masked_fill(hidden, 0), y)
+    _, _, value = split_heads(layer.projection(x.masked_fill(hidden, 0)), 2, parts=3)
+    torch.testing.assert_close(layer.output(concatenate_heads(weights @ value)).masked_fill(hidden, 0), y)
     if straight_through or not training:
         torch.testing.assert_close(weights, one_hot(weights).double())
 

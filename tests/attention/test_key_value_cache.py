@@ -102,7 +102,7 @@ def test_what_was_begun_in_one_mode_goes_on_in_another(first, second):
     generator = torch.Generator().manual_seed(0)
     steps = [drawn(BATCH, generator) for _ in range(4)]
     with first():
-        projection = InputProjection(HEADS * SIZE, HEADS, parts=2).double()
+        projection = InputProjection(HEADS * SIZE, 2 * HEADS * SIZE).double()
         state = KeyValueCache.empty(BATCH, [(HEADS, SIZE), (1, SIZE)], projection.weight)
         for new in steps[:2]:
             state = state.append(*(part * 1 for part in new))

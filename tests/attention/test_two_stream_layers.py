@@ -17,6 +17,7 @@ from structattn.attention import (
 )
 from structattn.attention.contract import CHECKS, CROSS_CHECKS, check_gradients
 from structattn.attention.positions import AlibiPositions, RelativePositions, RotaryPositions
+from structattn.attention.projections import concatenate_heads, split_heads
 
 WIDTH, HEADS, TIME, SOURCE = 6, 3, 5, 7
 POSITIONS = {
@@ -108,10 +109,10 @@ def values_of(twin, layer, content):
     into = getattr(twin, name)
 
     class Replaced(torch.nn.Module):
-        heads, size, weight = into.num_heads, into.size, into.weight
+        weight = into.weight
 
         def forward(self, x):
-            return *into(x)[:-1], *layer.content(content)
+            return torch.cat([into(x)[..., :-WIDTH], layer.content(content)], -1)
 
     setattr(twin, name, Replaced())
 
@@ -197,8 +198,8 @@ def test_attending_gives_the_output_and_its_weights(layer, cross):
             read = x.map(lambda stream: stream.masked_fill(past(LENGTHS, TIME), 0))
             if len(given) > 2:
                 read = memory.map(lambda stream: stream.masked_fill(past(MEMORY_LENGTHS, SOURCE), 0))
-            (content,) = made.content(read.semantic)
-            expected = made.semantic_output(weights @ content).masked_fill(past(LENGTHS, TIME), 0)
+            (content,) = split_heads(made.content(read.semantic), HEADS)
+            expected = made.semantic_output(concatenate_heads(weights @ content)).masked_fill(past(LENGTHS, TIME), 0)
             torch.testing.assert_close(y.semantic, expected)
 
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.types import Device
 
-from structattn.attention.projections import OutputProjection, Projection, one_position
+from structattn.attention.projections import InputProjection, OutputProjection, concatenate_heads, one_position
 from structattn.attention.protocols import Explanation
 from structattn.operators import delta_product, delta_product_step
 from structattn.operators.common.checks import computing_precision, head_size, mask_padding, wrong_batch
@@ -80,13 +80,13 @@ class DeltaProductAttention(nn.Module):
         self.channels = [keys, num_householder * keys, num_householder * values]  # of queries, keys and values
         self.sizes = [sum(self.channels), num_householder * num_heads, values, num_heads if gate else 0]
         factory: dict[str, Any] = {"device": device, "dtype": dtype}
-        self.projection = Projection(d_model, sum(self.sizes), bias=False, **factory)  # W_qkv, W_b, W_g and W_c
+        self.projection = InputProjection(d_model, sum(self.sizes), bias=False, **factory)  # W_qkv, W_b, W_g and W_c
         kernel = torch.empty(sum(self.channels), convolution_size, **factory) if convolution_size else None
         self.convolution = None if kernel is None else nn.Parameter(kernel)
         self.log_rate = nn.Parameter(torch.empty(num_heads, **factory)) if gate else None  # A
         self.decay_bias = nn.Parameter(torch.empty(num_heads, **factory)) if gate else None  # delta
         self.norm = nn.Parameter(torch.empty(self.value_size, **factory))
-        self.output = OutputProjection(d_model, bias=False, inputs=values, **factory)
+        self.output = OutputProjection(values, d_model, bias=False, **factory)
         self.initialize_own()
 
     def forward(
@@ -180,7 +180,7 @@ class DeltaProductAttention(nn.Module):
     def _gated_output(self, readings: Tensor, others: list[Tensor]) -> Float[Tensor, "batch time d_model"]:
         normalized = F.rms_norm(readings, (self.value_size,), self.norm, _NORM_EPSILON)
         gate = torch.unflatten(F.silu(others[1]), 2, (self.num_heads, self.value_size)).transpose(1, 2)
-        y: Tensor = self.output(normalized * gate)
+        y: Tensor = self.output(concatenate_heads(normalized * gate))
         return y
 
 

@@ -12,7 +12,7 @@ from structattn.attention.cache import Cache, CrossAttentionCache, KeyValueCache
 from structattn.attention.heads import require_causal
 from structattn.attention.mixed_heads import MixedHeads
 from structattn.attention.positions.biases import ScorePositions
-from structattn.attention.projections import OutputProjection, one_position
+from structattn.attention.projections import OutputProjection, concatenate_heads, one_position
 from structattn.attention.protocols import Explanation
 from structattn.operators import gaussian_attention
 from structattn.operators.common.checks import full_memory_lengths, mask_padding, wrong_batch, wrong_width
@@ -70,15 +70,15 @@ class GaussianAttention(nn.Module):
         gaussians = Gaussians(tuple(offsets), sigma=sigma, kernel=kernel, window=window, causal=causal)
         factory: dict[str, Any] = {"device": device, "dtype": dtype}
         self.heads = MixedHeads(d_model, gaussians, num_learned_heads, dropout, positions, **factory)
-        self.d_model, self.num_heads, self.causal = d_model, self.heads.value.num_heads, causal
-        self.output = OutputProjection(d_model, bias=False, **factory)
+        self.d_model, self.num_heads, self.causal = d_model, self.heads.num_heads, causal
+        self.output = OutputProjection(d_model, d_model, bias=False, **factory)
 
     def forward(
         self, x: Float[Tensor, "batch time d_model"], lengths: Lengths = None
     ) -> Float[Tensor, "batch time d_model"]:
         """Process whole sequences. Cost: O(T d^2) each, and O(T^2 d / H) for each learned head."""
         x = mask_padding(x, lengths)
-        return mask_padding(self.output(self.heads(x, x, lengths=lengths)), lengths)
+        return mask_padding(self.output(concatenate_heads(self.heads(x, x, lengths=lengths))), lengths)
 
     def attend(
         self, x: Float[Tensor, "batch time d_model"], lengths: Lengths = None
@@ -86,17 +86,15 @@ class GaussianAttention(nn.Module):
         """Return the output and the weights, before dropout; those of learned heads are differentiable."""
         x = mask_padding(x, lengths)
         outputs, weights = self.heads.attend(x, x, lengths=lengths)
-        return mask_padding(self.output(outputs), lengths), weights
+        return mask_padding(self.output(concatenate_heads(outputs)), lengths), weights
 
     def initial_state(self, batch_size: int) -> GaussianState:
         """Return empty caches."""
         require_causal(self.heads.gaussians.causal)
-        value, hard = self.heads.value, len(self.heads.gaussians.offsets)
-        learned = value.num_heads - hard
-        keys_and_values = (
-            KeyValueCache.empty(batch_size, [(learned, value.size)] * 2, value.weight) if learned else None
-        )
-        return GaussianState(KeyValueCache.empty(batch_size, [(hard, value.size)], value.weight), keys_and_values)
+        hard, size, like = len(self.heads.gaussians.offsets), self.heads.size, self.heads.value.weight
+        learned = self.num_heads - hard
+        keys_and_values = KeyValueCache.empty(batch_size, [(learned, size)] * 2, like) if learned else None
+        return GaussianState(KeyValueCache.empty(batch_size, [(hard, size)], like), keys_and_values)
 
     def step(
         self, x_t: Float[Tensor, "batch d_model"], state: GaussianState
@@ -110,7 +108,7 @@ class GaussianAttention(nn.Module):
         if learned is not None and cache is not None:
             cache = cache.append(learned.keys(x), soft)
             outputs = torch.cat([outputs, learned.attend_cached(learned.queries(x), cache)], dim=1)
-        return self.output(outputs)[:, 0], GaussianState(recent, cache)
+        return self.output(outputs.flatten(1)), GaussianState(recent, cache)
 
     @torch.no_grad()
     def explain(self, x: Float[Tensor, "batch time d_model"], lengths: Lengths = None) -> Explanation:
@@ -169,7 +167,8 @@ class CrossGaussianAttention(nn.Module):
         gaussians = Gaussians(tuple(offsets), ratio=ratio, floor=floor, sigma=sigma, kernel=kernel, window=window)
         factory: dict[str, Any] = {"device": device, "dtype": dtype}
         self.heads = MixedHeads(d_model, gaussians, num_learned_heads, dropout, **factory)
-        self.output = OutputProjection(d_model, bias=False, **factory)
+        self.num_heads = self.heads.num_heads
+        self.output = OutputProjection(d_model, d_model, bias=False, **factory)
 
     def forward(
         self,
@@ -182,7 +181,8 @@ class CrossGaussianAttention(nn.Module):
         x = self._of_this_width(mask_padding(x, lengths))
         memory = mask_padding(memory, memory_lengths, "memory_lengths")
         end = full_memory_lengths(x, memory, lengths, memory_lengths)
-        return mask_padding(self.output(self.heads(x, memory, lengths=lengths, memory_lengths=end)), lengths)
+        outputs = self.heads(x, memory, lengths=lengths, memory_lengths=end)
+        return mask_padding(self.output(concatenate_heads(outputs)), lengths)
 
     def attend(
         self,
@@ -196,7 +196,7 @@ class CrossGaussianAttention(nn.Module):
         memory = mask_padding(memory, memory_lengths, "memory_lengths")
         end = full_memory_lengths(x, memory, lengths, memory_lengths)
         outputs, weights = self.heads.attend(x, memory, lengths=lengths, memory_lengths=end)
-        return mask_padding(self.output(outputs), lengths), weights
+        return mask_padding(self.output(concatenate_heads(outputs)), lengths), weights
 
     def initial_state(
         self, memory: Float[Tensor, "batch source d_model"], memory_lengths: Lengths = None
@@ -220,7 +220,7 @@ class CrossGaussianAttention(nn.Module):
         if learned is not None and state.learned is not None:
             learned_outputs = learned.attend_cached(learned.queries(x), state.learned)
             outputs = torch.cat([outputs, learned_outputs], dim=1)
-        return self.output(outputs)[:, 0], replace(state, steps=state.steps + 1)
+        return self.output(outputs.flatten(1)), replace(state, steps=state.steps + 1)
 
     @torch.no_grad()
     def explain(

@@ -134,12 +134,11 @@ class HardAttention(SelfHeads[Tensor]):
         device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(d_model, num_heads)
         self.selection, self.causal = HardSelection(temperature, straight_through, noise), causal
         factory: dict[str, Any] = {"device": device, "dtype": dtype}
-        self.d_model, self.num_heads = d_model, num_heads
-        self.projection = InputProjection(d_model, num_heads, parts=3, bias=bias, **factory)
-        self.output = OutputProjection(d_model, bias, **factory)
+        self.projection = InputProjection(d_model, 3 * d_model, bias, **factory)
+        self.output = OutputProjection(d_model, d_model, bias, **factory)
         self.positions = positions
 
 
@@ -168,9 +167,9 @@ class CrossHardAttention(CrossHeads[Tensor]):
         device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(d_model, num_heads)
         self.selection = HardSelection(temperature, straight_through, noise)
         factory: dict[str, Any] = {"device": device, "dtype": dtype}
-        self.query = InputProjection(d_model, num_heads, parts=1, bias=bias, **factory)
-        self.memory = InputProjection(d_model, num_heads, parts=2, bias=bias, **factory)
-        self.output = OutputProjection(d_model, bias, **factory)
+        self.query = InputProjection(d_model, d_model, bias, **factory)
+        self.memory = InputProjection(d_model, 2 * d_model, bias, **factory)
+        self.output = OutputProjection(d_model, d_model, bias, **factory)

@@ -10,12 +10,19 @@ from torch import Tensor, nn
 
 from structattn.attention.cache import Cache, CrossAttentionCache, KeyValueCache, cached_softmax_attention
 from structattn.attention.positions.biases import ScorePositions
-from structattn.attention.projections import InputProjection, apply_positions, one_position
+from structattn.attention.projections import (
+    InputProjection,
+    apply_positions,
+    concatenate_heads,
+    one_position,
+    split_heads,
+)
 from structattn.attention.protocols import Explanation, Streams
 from structattn.operators import softmax_attention
 from structattn.operators.common.checks import (
     computing_precision,
     full_memory_lengths,
+    head_size,
     mask_padding,
     without_autocast,
     wrong_batch,
@@ -138,22 +145,39 @@ def _masked(x: X, lengths: Tensor | None, name: str = "lengths") -> X:
     return masked
 
 
-class SelfHeads(nn.Module, Generic[X]):
+class _Heads(nn.Module, Generic[X]):
+    """What self-attention and cross-attention of heads share.
+
+    Args:
+        d_model: d.
+        num_heads: H, which must divide d.
+    """
+
+    selection: Selection
+    output: Callable[[Any], Any]  # of the concatenated heads: a module; a method for two streams
+
+    def __init__(self, d_model: int, num_heads: int) -> None:
+        super().__init__()
+        self.d_model, self.num_heads, self.size = d_model, num_heads, head_size(d_model, num_heads)
+
+    def _merged(self, outputs: Any) -> X:
+        merged: X = self.output(_each(outputs, concatenate_heads))
+        return merged
+
+
+class SelfHeads(_Heads[X]):
     """Self-attention whose keys and values are projections of the positions.
 
     Subclasses of two streams say what they project and what they return.
     """
 
-    selection: Selection
     projection: InputProjection  # to queries, keys, values
-    output: Callable[[Any], Any]  # a module; a method for two streams
     causal: bool
     positions: ScorePositions | None
 
     def forward(self, x: X, lengths: Lengths = None) -> X:
         """Process whole sequences (B, T, d). Cost: O(T^2 d + T d^2) each."""
-        merged: X = self.output(self.selection.attend(*self._whole(x, lengths), self.training))
-        return _masked(merged, lengths)
+        return _masked(self._merged(self.selection.attend(*self._whole(x, lengths), self.training)), lengths)
 
     def attend(self, x: X, lengths: Lengths = None) -> tuple[X, Float[Tensor, "batch heads time time"]]:
         """Return the output and the differentiable weights.
@@ -162,7 +186,7 @@ class SelfHeads(nn.Module, Generic[X]):
         evaluation; of two streams they are the semantic one's.
         """
         outputs, weights = self.selection.attend_with_weights(*self._whole(x, lengths), self.training)
-        return _masked(self.output(outputs), lengths), weights
+        return _masked(self._merged(outputs), lengths), weights
 
     def initial_state(self, batch_size: int) -> KeyValueCache:
         """Return an empty cache of keys and values.
@@ -171,15 +195,14 @@ class SelfHeads(nn.Module, Generic[X]):
             ValueError: the layer is bidirectional.
         """
         require_causal(self.causal)
-        sizes = [(self.projection.num_heads, self.projection.size)] * self._num_cached
-        return KeyValueCache.empty(batch_size, sizes, self.projection.weight)
+        return KeyValueCache.empty(batch_size, [(self.num_heads, self.size)] * self._num_cached, self.projection.weight)
 
     def step(self, x_t: X, state: KeyValueCache) -> tuple[X, KeyValueCache]:
         """Process one position (B, d). Cost: O(t d + d^2) for step t."""
         query, *keys_and_values = self._projected(_each(x_t, one_position))
         state = state.append(*keys_and_values)
         outputs = self.selection.attend_cached(query, state, self.positions, self.training)
-        return _each(self.output(outputs), lambda y: y[:, 0]), state
+        return self.output(_each(outputs, lambda heads: heads.flatten(1))), state
 
     @torch.no_grad()
     def explain(self, x: X, lengths: Lengths = None) -> Explanation:
@@ -190,7 +213,7 @@ class SelfHeads(nn.Module, Generic[X]):
 
     def _projected(self, x: Any) -> Any:
         """Return queries, keys, and all values."""
-        return self.projection(x)
+        return split_heads(self.projection(x), self.num_heads, parts=3)
 
     def _whole(self, x: X, lengths: Tensor | None) -> tuple[AttentionInputs, tuple[Tensor, ...]]:
         query, key, *values = self._projected(_masked(x, lengths))
@@ -198,22 +221,19 @@ class SelfHeads(nn.Module, Generic[X]):
         return inputs, tuple(values)
 
 
-class CrossHeads(nn.Module, Generic[X]):
+class CrossHeads(_Heads[X]):
     """Attention to the keys and values of a memory.
 
     Subclasses of two streams say what they project and what they return.
     """
 
-    selection: Selection
     query: InputProjection
     memory: InputProjection  # to keys, values
-    output: Callable[[Any], Any]  # a module; a method for two streams
 
     def forward(self, x: X, memory: X, lengths: Lengths = None, memory_lengths: Lengths = None) -> X:
         """Process sequences (B, T, d) and memories (B, S, d). Cost: O(T S d + (T + S) d^2) each."""
         inputs, values = self._whole(x, memory, lengths, memory_lengths)
-        merged: X = self.output(self.selection.attend(inputs, values, self.training))
-        return _masked(merged, lengths)
+        return _masked(self._merged(self.selection.attend(inputs, values, self.training)), lengths)
 
     def attend(
         self, x: X, memory: X, lengths: Lengths = None, memory_lengths: Lengths = None
@@ -221,7 +241,7 @@ class CrossHeads(nn.Module, Generic[X]):
         """Return the output and the differentiable weights, as ``SelfHeads`` does."""
         inputs, values = self._whole(x, memory, lengths, memory_lengths)
         outputs, weights = self.selection.attend_with_weights(inputs, values, self.training)
-        return _masked(self.output(outputs), lengths), weights
+        return _masked(self._merged(outputs), lengths), weights
 
     def initial_state(self, memory: X, memory_lengths: Lengths = None) -> CrossAttentionCache:
         """Project the memory to keys and values. Cost: O(S d^2) each."""
@@ -235,7 +255,7 @@ class CrossHeads(nn.Module, Generic[X]):
         if len(query) != len(state.row_indices):
             raise wrong_batch(query, state.row_indices)
         outputs = self.selection.attend_cached(query, state, None, self.training)
-        return _each(self.output(outputs), lambda y: y[:, 0]), state
+        return self.output(_each(outputs, lambda heads: heads.flatten(1))), state
 
     @torch.no_grad()
     def explain(self, x: X, memory: X, lengths: Lengths = None, memory_lengths: Lengths = None) -> Explanation:
@@ -243,11 +263,11 @@ class CrossHeads(nn.Module, Generic[X]):
         return self.selection.explain(*self._whole(x, memory, lengths, memory_lengths))
 
     def _queries(self, x: Any) -> Any:
-        return self.query(x)
+        return split_heads(self.query(x), self.num_heads)
 
     def _projected_memory(self, memory: Any) -> Any:
         """Return keys and all values."""
-        return self.memory(memory)
+        return split_heads(self.memory(memory), self.num_heads, parts=2)
 
     def _whole(
         self, x: X, memory: X, lengths: Tensor | None, memory_lengths: Tensor | None

@@ -7,8 +7,9 @@ from torch import Tensor, nn
 
 from structattn.attention.cache import Cache, cached_softmax_attention
 from structattn.attention.positions.biases import ScorePositions
-from structattn.attention.projections import InputProjection, apply_positions
+from structattn.attention.projections import InputProjection, apply_positions, split_heads
 from structattn.operators import gaussian_attention, gaussian_weights, softmax_attention
+from structattn.operators.common.checks import head_size
 from structattn.operators.common.dropout import checked_rate
 from structattn.operators.gaussian_attention import Gaussians
 from structattn.support.shapes import Float
@@ -36,18 +37,18 @@ class LearnedHeads(nn.Module):
         **factory: Any,
     ) -> None:
         super().__init__()
-        self.num_heads, self.size, self.dropout = num_heads, size, checked_rate(dropout)
+        self.num_heads, self.dropout = num_heads, checked_rate(dropout)
         self.query = nn.Linear(d_model, num_heads * size, bias=False, **factory)
         self.key = nn.Linear(d_model, num_heads * size, bias=False, **factory)
         self.positions = positions
 
     def queries(self, x: Float[Tensor, "batch time d_model"]) -> Float[Tensor, "batch heads time size"]:
         """Project ``x`` to queries."""
-        return self._split(self.query(x))
+        return split_heads(self.query(x), self.num_heads)[0]
 
     def keys(self, x: Float[Tensor, "batch time d_model"]) -> Float[Tensor, "batch heads time size"]:
         """Project ``x`` to keys."""
-        return self._split(self.key(x))
+        return split_heads(self.key(x), self.num_heads)[0]
 
     def forward(
         self,
@@ -71,9 +72,6 @@ class LearnedHeads(nn.Module):
 
     def _active_dropout(self) -> float:
         return self.dropout if self.training else 0.0
-
-    def _split(self, x: Tensor) -> Tensor:
-        return x.view(*x.shape[:2], self.num_heads, self.size).transpose(1, 2)
 
 
 class MixedHeads(nn.Module):
@@ -109,16 +107,18 @@ class MixedHeads(nn.Module):
                 "head, at least one, and num_learned_heads >= 0"
             )
         self.gaussians = gaussians
-        self.value = InputProjection(d_model, len(gaussians.offsets) + learned, parts=1, bias=False, **factory)
+        self.num_heads = len(gaussians.offsets) + learned
+        self.size = head_size(d_model, self.num_heads)
+        self.value = InputProjection(d_model, d_model, bias=False, **factory)
         options = dropout, positions
-        self.learned = LearnedHeads(d_model, learned, self.value.size, *options, **factory) if learned else None
+        self.learned = LearnedHeads(d_model, learned, self.size, *options, **factory) if learned else None
 
     def values(
         self, memory: Float[Tensor, "batch source d_model"]
     ) -> tuple[Float[Tensor, "batch hard source size"], Float[Tensor, "batch learned source size"]]:
         """Return the values of the hard-coded heads and those of the learned heads."""
         count = len(self.gaussians.offsets)
-        heads = self.value(memory)[0]
+        (heads,) = split_heads(self.value(memory), self.num_heads)
         return heads[:, :count], heads[:, count:]
 
     def forward(

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.types import Device
 
-from structattn.attention.projections import Projection, one_position
+from structattn.attention.projections import InputProjection, one_position
 from structattn.attention.protocols import Explanation
 from structattn.operators import (
     NondeterministicStackState,
@@ -84,7 +84,7 @@ class NondeterministicStackAttention(nn.Module):
         configurations = num_states * stack_alphabet_size
         self.sizes = [configurations * (2 * configurations + num_states), stack_embedding_size]
         factory: dict[str, Any] = {"device": device, "dtype": dtype}
-        self.projection = Projection(d_model, sum(self.sizes), bias=False, **factory)  # W_a above W_v
+        self.projection = InputProjection(d_model, sum(self.sizes), bias=False, **factory)  # W_a above W_v
         self.output = nn.Linear(configurations * stack_embedding_size, d_model, bias=False, **factory)
         self.bottom = nn.Parameter(torch.zeros(stack_embedding_size, **factory))  # w_v
 

@@ -6,13 +6,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from structattn.attention.positions.biases import ScorePositions
-from structattn.operators.common.checks import head_size, wrong_width
+from structattn.operators.common.checks import wrong_width
 from structattn.support.shapes import Float
 from structattn.support.sizes import require_positive
 
 
-class Projection(nn.Linear):
-    """A linear projection of a layer's input.
+class InputProjection(nn.Linear):
+    """A linear projection of a layer's input, such as to the queries, keys and values of all heads.
 
     Raises:
         ValueError: the width is 0.
@@ -33,31 +33,17 @@ class Projection(nn.Linear):
         return F.linear(x, self.weight, self.bias)
 
 
-class InputProjection(nn.Linear):
-    """One linear projection that computes several tensors for each head: queries, keys, values, or some of them.
+def split_heads(
+    packed: Float[Tensor, "batch time parts_heads_size"], num_heads: int, parts: int = 1
+) -> tuple[Float[Tensor, "batch heads time size"], ...]:
+    """Return the ``parts`` tensors, such as queries, keys and values, that one projection computes for all heads."""
+    size = packed.shape[2] // (parts * num_heads)
+    return packed.view(*packed.shape[:2], parts, num_heads, size).permute(2, 0, 3, 1, 4).unbind(0)
 
-    Args:
-        num_heads: H, which must divide d.
-        parts: the number of tensors; the projection has ``parts`` * d outputs.
-    """
 
-    def __init__(self, d_model: int, num_heads: int, parts: int, bias: bool = True, **factory: Any) -> None:
-        self.size = head_size(d_model, num_heads)
-        super().__init__(d_model, parts * d_model, bias, **factory)
-        self.num_heads, self.parts = num_heads, parts
-
-    def forward(  # type: ignore[override]  # returns a tuple
-        self, x: Float[Tensor, "batch time d_model"]
-    ) -> tuple[Float[Tensor, "batch heads time size"], ...]:
-        """Return the ``parts`` tensors.
-
-        Raises:
-            ValueError: the input has another width.
-        """
-        if x.shape[-1] != self.in_features:
-            raise wrong_width(x, self.in_features)
-        packed = F.linear(x, self.weight, self.bias).view(*x.shape[:2], self.parts, self.num_heads, self.size)
-        return packed.permute(2, 0, 3, 1, 4).unbind(0)
+def concatenate_heads(outputs: Float[Tensor, "batch heads time size"]) -> Float[Tensor, "batch time heads_size"]:
+    """Return concat(o_1, .., o_H)."""
+    return outputs.transpose(1, 2).flatten(2)
 
 
 def one_position(x_t: Tensor) -> Tensor:
@@ -72,27 +58,11 @@ def one_position(x_t: Tensor) -> Tensor:
 
 
 class OutputProjection(nn.Linear):
-    """Concatenates the outputs of all heads and projects them: W_O concat(o_1, .., o_H) + b.
-
-    Args:
-        d_model: d.
-        inputs: the size of all heads together; None: d.
-    """
-
-    def __init__(self, d_model: int, bias: bool = True, inputs: int | None = None, **factory: Any) -> None:
-        super().__init__(d_model if inputs is None else inputs, d_model, bias, **factory)
-
-    def forward(self, outputs: Float[Tensor, "batch heads time size"]) -> Float[Tensor, "batch time d_model"]:
-        """Return the layer's output."""
-        return F.linear(outputs.transpose(1, 2).flatten(2), self.weight, self.bias)
+    """The linear projection of the concatenated outputs of all heads, W_O concat(o_1, .., o_H) + b."""
 
 
-class ConcatenatedHeads(nn.Module):
-    """Concatenates the outputs of all heads, without a projection."""
-
-    def forward(self, outputs: Float[Tensor, "batch heads time size"]) -> Float[Tensor, "batch time d_model"]:
-        """Return the layer's output."""
-        return outputs.transpose(1, 2).flatten(2)
+class NoOutputProjection(nn.Identity):
+    """Stands for an ``OutputProjection``, with its arguments: returns the concatenated outputs as they are."""
 
 
 def apply_positions(

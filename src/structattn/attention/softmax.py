@@ -55,12 +55,11 @@ class SoftmaxAttention(_WithDropout, SelfHeads[Tensor]):
         device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(d_model, num_heads)
         self.selection, self.causal = SoftmaxSelection(checked_rate(dropout)), causal
         factory: dict[str, Any] = {"device": device, "dtype": dtype}
-        self.d_model, self.num_heads = d_model, num_heads
-        self.projection = InputProjection(d_model, num_heads, parts=3, bias=bias, **factory)
-        self.output = OutputProjection(d_model, bias, **factory)
+        self.projection = InputProjection(d_model, 3 * d_model, bias, **factory)
+        self.output = OutputProjection(d_model, d_model, bias, **factory)
         self.positions = positions
 
 
@@ -85,9 +84,9 @@ class CrossSoftmaxAttention(_WithDropout, CrossHeads[Tensor]):
         device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(d_model, num_heads)
         self.selection = SoftmaxSelection(checked_rate(dropout))
         factory: dict[str, Any] = {"device": device, "dtype": dtype}
-        self.query = InputProjection(d_model, num_heads, parts=1, bias=bias, **factory)
-        self.memory = InputProjection(d_model, num_heads, parts=2, bias=bias, **factory)
-        self.output = OutputProjection(d_model, bias, **factory)
+        self.query = InputProjection(d_model, d_model, bias, **factory)
+        self.memory = InputProjection(d_model, 2 * d_model, bias, **factory)
+        self.output = OutputProjection(d_model, d_model, bias, **factory)

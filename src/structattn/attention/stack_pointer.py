@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.types import Device
 
-from structattn.attention.projections import Projection, one_position
+from structattn.attention.projections import InputProjection, one_position
 from structattn.attention.protocols import Explanation
 from structattn.attention.several_stacks import explain_stacks, fold, fold_lengths, unfold
 from structattn.operators import SuperpositionAction, stack_pointer, stack_pointer_step, stack_pointer_weights
@@ -61,7 +61,7 @@ class StackPointerAttention(nn.Module):
         head_size(d_model, num_heads)
         self.d_model, self.num_heads = d_model, num_heads
         factory: dict[str, Any] = {"device": device, "dtype": dtype}
-        self.projection = Projection(d_model, len(SuperpositionAction) * num_heads, **factory)
+        self.projection = InputProjection(d_model, len(SuperpositionAction) * num_heads, **factory)
         self.bottom = nn.Parameter(torch.zeros(d_model, **factory)) if bottom == "learned" else None  # h_0
 
     def forward(

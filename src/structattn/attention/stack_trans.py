@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.types import Device
 
-from structattn.attention.projections import Projection, one_position
+from structattn.attention.projections import InputProjection, one_position
 from structattn.attention.protocols import Explanation
 from structattn.attention.several_stacks import fold, fold_lengths
 from structattn.operators import SuperpositionAction
@@ -88,7 +88,7 @@ class StackTransAttention(nn.Module):
         factory: dict[str, Any] = {"device": device, "dtype": dtype}
         own = form == "paper"
         self.sizes = [0 if own else len(SuperpositionAction) * num_heads, stack_embedding_size]
-        self.projection = Projection(d_model, sum(self.sizes), bias=False, **factory)  # W_a above W_u
+        self.projection = InputProjection(d_model, sum(self.sizes), bias=False, **factory)  # W_a above W_u
         actions = torch.empty(num_heads, len(SuperpositionAction), self.size, **factory)
         self.actions = nn.Parameter(actions) if own else None  # A of each stack
         self.score = nn.Parameter(torch.empty(num_heads * self.size if own else self.size, **factory))  # w

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.types import Device
 
-from structattn.attention.projections import Projection, one_position
+from structattn.attention.projections import InputProjection, one_position
 from structattn.attention.protocols import Explanation
 from structattn.attention.several_stacks import explain_stacks, fold, fold_lengths, unfold
 from structattn.operators import SuperpositionAction, superposition_stack, superposition_stack_weights
@@ -56,7 +56,7 @@ class SuperpositionStackAttention(nn.Module):
         self.d_model, self.pushed_activation, self.num_heads = d_model, pushed_activation, num_heads
         self.sizes = [len(SuperpositionAction) * num_heads, stack_embedding_size]
         factory: dict[str, Any] = {"device": device, "dtype": dtype}
-        self.projection = Projection(d_model, sum(self.sizes), bias=False, **factory)  # W_a above W_v
+        self.projection = InputProjection(d_model, sum(self.sizes), bias=False, **factory)  # W_a above W_v
         self.output = nn.Linear(stack_embedding_size, d_model, bias=False, **factory)
 
     def forward(

@@ -9,7 +9,7 @@ from torch.types import Device
 from structattn.attention.hard import TwoStreamSelection
 from structattn.attention.heads import CrossHeads, SelfHeads
 from structattn.attention.positions.biases import ScorePositions
-from structattn.attention.projections import ConcatenatedHeads, InputProjection, OutputProjection
+from structattn.attention.projections import InputProjection, NoOutputProjection, OutputProjection, split_heads
 from structattn.attention.protocols import Streams
 
 
@@ -48,25 +48,24 @@ class TwoStreamAttention(SelfHeads[Streams]):
         device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(d_model, num_heads)
         self.selection, self.causal = TwoStreamSelection(temperature, straight_through, noise), causal
         factory: dict[str, Any] = {"device": device, "dtype": dtype}
-        self.d_model, self.num_heads = d_model, num_heads
-        self.projection = InputProjection(
-            d_model, num_heads, parts=3, bias=bias, **factory
-        )  # of g: queries, keys, values
-        self.content = InputProjection(d_model, num_heads, parts=1, bias=bias, **factory)  # of h
-        self.syntactic_output = OutputProjection(d_model, bias, **factory) if output_projection else ConcatenatedHeads()
-        self.semantic_output = OutputProjection(d_model, bias, **factory) if output_projection else ConcatenatedHeads()
+        self.projection = InputProjection(d_model, 3 * d_model, bias, **factory)  # of g: queries, keys, values
+        self.content = InputProjection(d_model, d_model, bias, **factory)  # of h
+        output = OutputProjection if output_projection else NoOutputProjection
+        self.syntactic_output = output(d_model, d_model, bias, **factory)
+        self.semantic_output = output(d_model, d_model, bias, **factory)
         self.positions = positions
 
     _num_cached = 3
 
     def _projected(self, x: Streams) -> tuple[Tensor, ...]:
-        return *self.projection(x.syntactic), *self.content(x.semantic)
+        read = split_heads(self.projection(x.syntactic), self.num_heads, parts=3)
+        return *read, *split_heads(self.content(x.semantic), self.num_heads)
 
     def output(self, outputs: Streams) -> Streams:
-        """Return the layer's outputs."""
+        """Return the layer's outputs, given the concatenated outputs of all heads."""
         return Streams(self.syntactic_output(outputs.syntactic), self.semantic_output(outputs.semantic))
 
 
@@ -97,23 +96,22 @@ class CrossTwoStreamAttention(CrossHeads[Streams]):
         device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(d_model, num_heads)
         self.selection = TwoStreamSelection(temperature, straight_through, noise)
         factory: dict[str, Any] = {"device": device, "dtype": dtype}
-        self.query = InputProjection(d_model, num_heads, parts=1, bias=bias, **factory)
-        self.memory = InputProjection(
-            d_model, num_heads, parts=2, bias=bias, **factory
-        )  # of the memory's g: keys, values
-        self.content = InputProjection(d_model, num_heads, parts=1, bias=bias, **factory)  # of its h
-        self.syntactic_output = OutputProjection(d_model, bias, **factory)
-        self.semantic_output = OutputProjection(d_model, bias, **factory)
+        self.query = InputProjection(d_model, d_model, bias, **factory)
+        self.memory = InputProjection(d_model, 2 * d_model, bias, **factory)  # of the memory's g: keys, values
+        self.content = InputProjection(d_model, d_model, bias, **factory)  # of its h
+        self.syntactic_output = OutputProjection(d_model, d_model, bias, **factory)
+        self.semantic_output = OutputProjection(d_model, d_model, bias, **factory)
 
     def _queries(self, x: Streams) -> Any:
-        return self.query(x.syntactic)
+        return split_heads(self.query(x.syntactic), self.num_heads)
 
     def _projected_memory(self, memory: Streams) -> tuple[Tensor, ...]:
-        return *self.memory(memory.syntactic), *self.content(memory.semantic)
+        read = split_heads(self.memory(memory.syntactic), self.num_heads, parts=2)
+        return *read, *split_heads(self.content(memory.semantic), self.num_heads)
 
     def output(self, outputs: Streams) -> Streams:
-        """Return the layer's outputs."""
+        """Return the layer's outputs, given the concatenated outputs of all heads."""
         return Streams(self.syntactic_output(outputs.syntactic), self.semantic_output(outputs.semantic))

@@ -1,20 +1,18 @@
 """Ablation: how much the validation loss of a run grows without a head or a sublayer."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from structattn.explorer.interventions import (
     SUBLAYERS,
     HeadOff,
     SublayerOff,
-    head_projections,
     intervened,
     layers_by_side,
+    num_heads,
 )
 from structattn.loading.trained_run import TrainedRun
 from structattn.runs.store import write_analysis
@@ -70,9 +68,9 @@ def ablate(run: TrainedRun) -> Ablation:
     places = _places(run.model)  # refuses other models before their data are read
     training = run.settings.training.model_copy(update={"select_by": "cross_entropy"})  # not BLEU, which decodes
     task = kind_of(run).build(run.prepared, run.settings.model_copy(update={"training": training}))
-    with progress("Validating", None, "batches") as advance, _counted_heads(places) as counts:
+    with progress("Validating", None, "batches") as advance:
         whole = task.validate(run.model, lambda: advance(1))
-    with progress("Ablating", sum(1 + counts[place] for place in places), "parts") as advance:
+    with progress("Ablating", sum(1 + num_heads(layer) for layer in places.values()), "parts") as advance:
 
         def without(part: HeadOff | SublayerOff) -> float:
             with intervened(run.model, [part]):
@@ -83,7 +81,7 @@ def ablate(run: TrainedRun) -> Ablation:
         sublayers = []
         for place, module in places.items():
             where = place.layer, place.sublayer, place.side
-            heads = [HeadOff(place.layer, head, place.sublayer, place.side) for head in range(counts[place])]
+            heads = [HeadOff(place.layer, head, place.sublayer, place.side) for head in range(num_heads(module))]
             sublayers.append(AblatedSublayer(*where, type(module).__name__, without(place), tuple(map(without, heads))))
     return Ablation(whole.cross_entropy, tuple(sublayers))
 
@@ -102,22 +100,3 @@ def _places(model: nn.Module) -> Mapping[SublayerOff, nn.Module]:
         for name in SUBLAYERS
         if (residual := getattr(block, name)) is not None
     }
-
-
-@contextmanager
-def _counted_heads(places: Mapping[SublayerOff, nn.Module]) -> Iterator[dict[SublayerOff, int]]:
-    """Count the heads of the sublayers while the model computes in the context."""
-    counts = dict.fromkeys(places, 0)
-    handles = []
-    for place, layer in places.items():
-
-        def count(module: nn.Module, inputs: Sequence[Any], place: SublayerOff = place) -> None:
-            heads: Tensor = inputs[0]
-            counts[place] = heads.shape[1]
-
-        handles += [module.register_forward_pre_hook(count) for module in head_projections(layer)]
-    try:
-        yield counts
-    finally:
-        for handle in handles:
-            handle.remove()

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from structattn.attention import NondeterministicStackAttention, StackPointerAttention, Streams
-from structattn.attention.projections import ConcatenatedHeads, OutputProjection
+from structattn.attention.projections import NoOutputProjection, OutputProjection
 from structattn.loading.records import action_names
 from structattn.models import EncoderDecoder, LoopedLayers, PaddedLayers
 from structattn.models.block import HiddenStates, Residual
@@ -190,22 +190,28 @@ def _zeros(module: nn.Module, inputs: Any, output: HiddenStates) -> HiddenStates
 
 
 def head_projections(layer: nn.Module) -> list[nn.Module]:
-    """Return the modules of a layer whose input is the outputs of its heads (B, H, T, size); none of most stacks."""
-    return [module for module in layer.modules() if isinstance(module, OutputProjection | ConcatenatedHeads)]
+    """Return the modules of a layer whose input is the concatenated outputs of its heads; none of most stacks."""
+    return [module for module in layer.modules() if isinstance(module, OutputProjection | NoOutputProjection)]
+
+
+def num_heads(layer: nn.Module) -> int:
+    """Return how many heads of a layer can be switched off; 0 for one without ``head_projections``."""
+    heads: int = getattr(layer, "num_heads", 0) if head_projections(layer) else 0
+    return heads
 
 
 def _head_hooks(layer: nn.Module, off: HeadOff) -> list[Any]:
-    projections = head_projections(layer)
-    if not projections:
+    heads = num_heads(layer)
+    if not heads:
         raise UsageError(f"{off}: {type(layer).__name__} has no heads to switch off")
+    if not 0 <= off.head < heads:
+        raise UsageError(f"{off}: there is no head {off.head}; expected 0 to {heads - 1}")
 
     def without_head(module: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
-        (heads,) = inputs
-        if not 0 <= off.head < heads.shape[1]:
-            raise UsageError(f"{off}: there is no head {off.head}; expected 0 to {heads.shape[1] - 1}")
-        return (heads.index_fill(1, torch.tensor([off.head], device=heads.device), 0),)
+        outputs = torch.unflatten(inputs[0], -1, (heads, -1))
+        return (outputs.index_fill(-2, torch.tensor([off.head], device=outputs.device), 0).flatten(-2),)
 
-    return [module.register_forward_pre_hook(in_this_thread(without_head)) for module in projections]
+    return [module.register_forward_pre_hook(in_this_thread(without_head)) for module in head_projections(layer)]
 
 
 def _action_hooks(layer: nn.Module, forced: ForcedAction) -> list[Any]:

@@ -12,7 +12,7 @@ from torch.nn.modules import module as torch_module
 
 from structattn.attention import NondeterministicStackAttention, SoftmaxAttention
 from structattn.attention.heads import SoftmaxSelection
-from structattn.attention.projections import InputProjection, OutputProjection, Projection
+from structattn.attention.projections import InputProjection, OutputProjection
 from structattn.fast.residual_sublayers import (
     AttentionSublayer,
     FeedForwardSublayer,
@@ -91,7 +91,7 @@ class _Kind(NamedTuple):
 def _attention(residual: Residual, weights: SublayerWeights) -> ResidualSublayer:
     layer = residual.layer
     rates = _active(layer), _active(residual)
-    return AttentionSublayer(weights, layer.projection.num_heads, layer.causal, *rates, cast(Any, residual.norm).eps)
+    return AttentionSublayer(weights, layer.num_heads, layer.causal, *rates, cast(Any, residual.norm).eps)
 
 
 def _feedforward(residual: Residual, weights: SublayerWeights) -> ResidualSublayer:
@@ -114,7 +114,7 @@ def _active(module: Any) -> float:
 _KINDS: dict[type, _Kind] = {
     SoftmaxAttention: _Kind(("projection", InputProjection), ("output", OutputProjection), _attention),
     FeedForward: _Kind(("hidden", nn.Linear), ("output", nn.Linear), _feedforward),
-    NondeterministicStackAttention: _Kind(("projection", Projection), ("output", nn.Linear), _stack),
+    NondeterministicStackAttention: _Kind(("projection", InputProjection), ("output", nn.Linear), _stack),
 }
 
 

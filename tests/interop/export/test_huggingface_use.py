@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -184,21 +183,17 @@ def in_a_new_process(script, *arguments, text="", **environment):
 
 
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")  # peft reads it
-def test_lora_adapts_the_feed_forward_sublayers(exported, library):
+@pytest.mark.parametrize("kind", ["superposition", "translator"])
+def test_lora_adapts_all_linear_maps(exported, library, kind):
     peft = pytest.importorskip("peft", reason="peft is not installed; pip install peft")
-    found = exported("superposition")
-    page = (Path(__file__).parents[3] / "docs/export.md").read_text(encoding="utf-8")
-    (target,) = re.findall(r'target_modules=r"(.*?)"', page)
+    found = exported(kind)
     model = found.load()
-    adapted = peft.get_peft_model(model, peft.LoraConfig(r=2, target_modules=target))
-    ids = found.tokenizer(found.texts()[0], return_tensors="pt")["input_ids"]
-    adapted(input_ids=ids, labels=ids).loss.backward()
-    changed = [name for name, parameter in adapted.named_parameters() if parameter.grad is not None]
-    sublayers = {name.split(".lora_")[0].rsplit(".", 1)[0] for name in changed}
-    assert sublayers == {
-        f"base_model.model.model.layers.blocks.{layer}.feedforward.layer"
-        for layer in range(len(model.model.layers.blocks))
-    }
+    linear = {name for name, module in model.named_modules() if isinstance(module, torch.nn.Linear)}
+    adapted = peft.get_peft_model(model, peft.LoraConfig(r=2, target_modules="all-linear"))
+    batch = found.collator()(found.features())
+    adapted(**batch).loss.backward()
+    changed = {name for name, parameter in adapted.named_parameters() if parameter.grad is not None}
+    assert {name.split(".lora_")[0].removeprefix("base_model.model.") for name in changed} == linear
 
 
 @pytest.mark.apart

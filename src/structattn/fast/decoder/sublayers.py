@@ -22,7 +22,7 @@ from structattn.attention.hard import HardSelection
 from structattn.attention.heads import SoftmaxSelection
 from structattn.attention.positions.biases import AlibiPositions
 from structattn.attention.positions.rotary import RotaryPositions
-from structattn.attention.projections import InputProjection, OutputProjection, Projection
+from structattn.attention.projections import InputProjection, OutputProjection
 from structattn.fast.decoder.kernel import CachedRows, Kind, Linear, Memory, PackedLayers, Rotation, Sublayer
 from structattn.models.block import FeedForward, Residual
 from structattn.operators import gaussian_weights
@@ -43,7 +43,7 @@ KINDS: dict[type, Kind] = {
 
 
 # Not their subclasses, such as parametrized modules.
-LINEAR: set[type] = {nn.Linear, InputProjection, OutputProjection, Projection}
+LINEAR: set[type] = {nn.Linear, InputProjection, OutputProjection}
 
 
 def kind_of(part: Residual) -> Kind | None:
@@ -77,7 +77,7 @@ def num_cached(kind: Kind) -> int:
 def weights_of(part: Any, kind: Kind) -> Sublayer:
     """Return the weights of a sublayer that the kernel has."""
     norm, (*first, last) = (part.norm.weight, part.norm.bias), _linears(part.layer, kind)
-    num_heads = 1 if kind == "feedforward" else (first[0] if first else part.layer.heads.value).num_heads
+    num_heads = 1 if kind == "feedforward" else part.layer.num_heads
     return Sublayer(kind, linear_of(first[0]) if first else None, linear_of(last), norm, num_heads)
 
 
@@ -186,9 +186,7 @@ class Step:
                 keys, values = next(memories)
                 yield CachedRows(keys, values)
             else:
-                yield CachedRows(
-                    next(own), next(own), *self._positions(part.layer.positions, part.layer.projection.num_heads)
-                )
+                yield CachedRows(next(own), next(own), *self._positions(part.layer.positions, part.layer.num_heads))
 
     def _weights(self, gaussians: Gaussians, across: bool) -> Float[Tensor, "heads positions"]:
         """Return the weights of the positions so far, or of those of a memory."""

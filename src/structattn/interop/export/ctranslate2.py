@@ -93,7 +93,7 @@ def _supported(run: TrainedRun) -> EncoderDecoderSettings:
     for index, block in enumerate(model.decoder.blocks):
         if block.cross is None or not isinstance(block.cross.layer, CrossSoftmaxAttention):
             raise refuse(run, FORM, f"model.decoder.cross_attention.{index}", "expected softmax in every layer")
-        if block.cross.layer.query.num_heads != block.attention.layer.projection.num_heads:
+        if block.cross.layer.num_heads != block.attention.layer.num_heads:
             raise refuse(run, FORM, f"model.decoder.cross_attention.{index}", "expected as many heads as the layer")
     if settings.d_ff is None:
         raise refuse(run, FORM, "model.d_ff: null", "expected feed-forward sublayers")
@@ -111,7 +111,7 @@ def _supported(run: TrainedRun) -> EncoderDecoderSettings:
 
 def _specification(specs: Any, model: Any, sizes: tuple[int, int], pre_norm: bool) -> Any:
     encoder, decoder = (
-        side(len(layers.blocks), layers.blocks[0].attention.layer.projection.num_heads, pre_norm=pre_norm)
+        side(len(layers.blocks), layers.blocks[0].attention.layer.num_heads, pre_norm=pre_norm)
         for side, layers in (
             (specs.TransformerEncoderSpec, model.encoder),
             (specs.TransformerDecoderSpec, model.decoder),

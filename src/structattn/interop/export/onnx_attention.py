@@ -14,6 +14,7 @@ from structattn.attention.gaussian import CrossGaussianAttention, GaussianAttent
 from structattn.attention.hard import CrossHardAttention, HardAttention
 from structattn.attention.mixed_heads import MixedHeads
 from structattn.attention.positions import AlibiPositions, RotaryPositions
+from structattn.attention.projections import concatenate_heads, split_heads
 from structattn.attention.softmax import CrossSoftmaxAttention, SoftmaxAttention
 from structattn.operators.gaussian_attention import Gaussians
 
@@ -102,16 +103,16 @@ class SelfAttention(nn.Module):
     def shapes(self) -> list[tuple[int, int]]:
         """Return heads and size of each tensor."""
         if self.mixed is None:
-            query = self.layer.projection if hasattr(self.layer, "projection") else self.layer.query
-            return [(query.num_heads, query.size)] * 2
+            return [(self.layer.num_heads, self.layer.size)] * 2
         learned = [] if self.scored is None else [self.scored.num_heads] * 2
-        return [(heads, self.mixed.value.size) for heads in (len(self.mixed.gaussians.offsets), *learned)]
+        return [(heads, self.mixed.size) for heads in (len(self.mixed.gaussians.offsets), *learned)]
 
     def step(self, x: Tensor, state: tuple[list[Tensor], Queries]) -> tuple[Tensor, list[Tensor]]:
         """Return the output (B, N, d) and the tensors with the new positions, given those before and the queries."""
         past, queries = state
+        query: Tensor | None
         if self.mixed is None:
-            query, *new = self.layer.projection(x)
+            query, *new = split_heads(self.layer.projection(x), self.layer.num_heads, parts=3)
         else:
             query, new = _mixed_query(self.mixed, x), _mixed_tensors(self.mixed, x)
         if query is not None:
@@ -124,7 +125,7 @@ class SelfAttention(nn.Module):
         if query is not None:
             bias = self.positions.bias(queries.at, torch.arange(tensors[0].shape[2]), query.dtype)
             heads.append(scored_heads(self.scored, query, tensors[-2:], bias, queries.visible))
-        output: Tensor = self.layer.output(torch.cat(heads, dim=1))
+        output: Tensor = self.layer.output(concatenate_heads(torch.cat(heads, dim=1)))
         return output
 
 
@@ -133,11 +134,15 @@ class CrossAttention(SelfAttention):
 
     def project(self, memory: Tensor) -> list[Tensor]:
         """Return the tensors of the memory (B, H, S, D)."""
-        return list(self.layer.memory(memory)) if self.mixed is None else _mixed_tensors(self.mixed, memory)
+        if self.mixed is not None:
+            return _mixed_tensors(self.mixed, memory)
+        return list(split_heads(self.layer.memory(memory), self.layer.num_heads, parts=2))
 
     def forward(self, x: Tensor, memory: list[Tensor], queries: Queries) -> Tensor:
         """Return the output (B, N, d)."""
-        query = self.layer.query(x)[0] if self.mixed is None else _mixed_query(self.mixed, x)
+        if self.mixed is not None:
+            return self._output(_mixed_query(self.mixed, x), memory, queries)
+        (query,) = split_heads(self.layer.query(x), self.layer.num_heads)
         return self._output(query, memory, queries)
 
 

@@ -65,7 +65,7 @@ def gpt2_from_own(model: LanguageModel, settings: LanguageModelSettings) -> GPT2
         n_embd=settings.d_model,
         n_inner=settings.d_ff,
         n_layer=len(settings.layers),
-        n_head=model.layers.blocks[0].attention.layer.projection.num_heads,
+        n_head=model.layers.blocks[0].attention.layer.num_heads,
         activation_function="relu",
         tie_word_embeddings=False,
         resid_pdrop=settings.dropout,
