@@ -156,11 +156,13 @@ export function Live({ first, live }) {
           Text <input dir="auto" value={text} onInput={(event) => setText(event.currentTarget.value)} autocomplete="off" spellcheck={false} />
         </label>
         <button type="submit">Show</button>
-        <Interventions
-          interventions={shown.interventions}
-          example={shown.recordings[0].examples[0]}
-          change={(interventions) => show(shown.request, interventions, shown.recordings[0])}
-        />
+        {live.refusal ? <p class="muted">{live.refusal}</p> : (
+          <Interventions
+            interventions={shown.interventions}
+            example={shown.recordings[0].examples[0]}
+            change={(interventions) => show(shown.request, interventions, shown.recordings[0])}
+          />
+        )}
         <p class="muted" role="status">{status.busy ? "Computing …" : ""}</p>
         {status.error && <p role="alert">{status.error}</p>}
       </form>

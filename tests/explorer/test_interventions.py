@@ -156,7 +156,7 @@ def test_interventions_combine():
 @pytest.mark.parametrize(
     ("mechanism", "actions", "message"),
     [
-        ("stack_pointer", {0: "push"}, r"position=0, .* position 0 stands for the empty stack and has no action"),
+        ("stack_pointer", {0: "push"}, r"position=0, .* the first token stands for the empty stack and has no action"),
         ("nondeterministic", {0: "pop"}, r"position=0, .* only the bottom is on the stack"),
         ("nondeterministic", {2: "pop", 1: "pop", 0: "push"}, r"position=2, .* only the bottom is on the stack"),
         ("nondeterministic", {1: "pop", 0: "replace"}, r"position=1, .* only the bottom is on the stack"),
@@ -247,18 +247,18 @@ def test_two_actions_at_a_position_are_refused():
 @pytest.mark.parametrize(
     ("intervention", "message"),
     [
-        (HeadOff(3, 0), "there is no layer 3; expected 0 to 2"),
-        (HeadOff(0, 2), "there is no head 2; expected 0 to 1"),
-        (HeadOff(0, -1), "there is no head -1"),
+        (HeadOff(3, 0), "there is no such layer; the model has 3"),
+        (HeadOff(0, 2), "there is no such head; the layer has 2"),
+        (HeadOff(0, -1), "head=-1, .* there is no such head"),
         (HeadOff(1, 0), "SuperpositionStackAttention has no heads"),
-        (HeadOff(0, 0, "cross"), "layer 0 has no sublayer 'cross'"),
-        (HeadOff(0, 0, "forward"), "layer 0 has no sublayer 'forward'"),
+        (HeadOff(0, 0, "cross"), "the layer has no sublayer 'cross'"),
+        (HeadOff(0, 0, "forward"), "the layer has no sublayer 'forward'"),
         (HeadOff(0, 0, side="encoder"), "the model has no encoder"),
         (HeadOff(0, 0, "feedforward"), "FeedForward has no heads to switch off"),
-        (SublayerOff(1, "stack"), "layer 1 has no sublayer 'stack'"),
+        (SublayerOff(1, "stack"), "the layer has no sublayer 'stack'"),
         (ForcedAction(0, 0, "pop"), "SoftmaxAttention is not a stack"),
         (ForcedAction(1, 0, "replace"), "unknown action 'replace'; expected one of push, no-op, pop"),
-        (ForcedAction(1, TIME, "pop"), f"there is no position {TIME}; expected 0 to {TIME - 1}"),
+        (ForcedAction(1, TIME, "pop"), f"there is no such token; the text has {TIME}"),
     ],
 )
 def test_what_does_not_fit_the_model_is_refused(intervention, message):

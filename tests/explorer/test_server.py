@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
 from threading import Event
+from types import SimpleNamespace
 
 import anyio
 import numpy as np
@@ -71,7 +72,7 @@ def test_the_page_has_the_token_and_may_ask_its_own_server_only(client):
     assert answer.status_code == 200
     assert "connect-src 'self'" in answer.text
     live = json.loads(re.search(r'<script type="application/json" id="live">(.*?)</script>', answer.text)[1])
-    assert live == {"token": TOKEN, "request": {"text": "()()"}}
+    assert live == {"token": TOKEN, "request": {"text": "()()"}, "refusal": None}
     assert answer.headers["cache-control"] == "no-store"
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
@@ -162,8 +163,21 @@ def test_the_page_is_for_those_who_have_its_link(client):
         ({"text": "()", "target": "()"}, "target"),
         ({"text": "()", "interventions": [{"kind": "rm"}]}, "interventions.0"),
         ({"text": "()", "interventions": [{"kind": "head_off", "layer": -1, "head": 0}]}, "interventions.0"),
-        ({"text": "()", "interventions": [{"kind": "head_off", "layer": 7, "head": 0}]}, "there is no layer 7"),
-        ({"text": "()", "interventions": [{"kind": "head_off", "layer": 0, "head": 9}]}, "there is no head 9"),
+        (
+            {"text": "()", "interventions": [{"kind": "head_off", "layer": 7, "head": 0}]},
+            "layer 8: there is no such layer",
+        ),
+        (
+            {"text": "()", "interventions": [{"kind": "head_off", "layer": 0, "head": 9}]},
+            "layer 1: there is no such head",
+        ),
+        (
+            {
+                "text": "()",
+                "interventions": [{"kind": "forced_action", "layer": 1, "position": 0, "action": "pop"}],
+            },
+            "layer 2, pop at 1: only the bottom is on the stack",
+        ),
         (
             {"text": "()", "interventions": [{"kind": "head_off", "layer": 0, "head": 0}] * 65},
             "interventions: expected at most 64 items",
@@ -174,6 +188,11 @@ def test_bad_requests_are_refused_with_what_is_wrong(client, content, message):
     answer = asked(client(), **content)
     assert answer.status_code == 422
     assert message in answer.json()["error"]
+
+
+def test_the_page_says_which_models_take_no_interventions():
+    recorder = Recorder(SimpleNamespace(model=torch.nn.LSTM(2, 2)), 4)
+    assert recorder.refusal.endswith("transformers of structattn without loops; the model is a LSTM")
 
 
 def test_large_bodies_are_refused_with_and_without_a_length(client):

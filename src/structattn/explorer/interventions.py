@@ -74,6 +74,16 @@ class ForcedAction:
 
 
 Intervention = HeadOff | SublayerOff | ForcedAction
+
+
+class InterventionError(UsageError):
+    """An intervention does not fit the model or the text; ``reason`` counts neither from 0 nor from 1."""
+
+    def __init__(self, intervention: Intervention, reason: str) -> None:
+        super().__init__(f"{intervention}: {reason}")
+        self.intervention, self.reason = intervention, reason
+
+
 SUBLAYERS: Final = ("attention", "cross", "feedforward", "stack")
 
 
@@ -105,9 +115,9 @@ def _require_possible(layer: nn.Module, actions: Sequence[ForcedAction]) -> None
     """Refuse actions of a layer, by position, that its stacks cannot take together."""
     for one, other in pairwise(actions):
         if one.position == other.position:
-            raise UsageError(f"{other}: {one.action!r} is forced at the same position")
+            raise InterventionError(other, f"{one.action!r} is forced at the same position")
     if isinstance(layer, StackPointerAttention) and layer.bottom is None and actions[0].position == 0:
-        raise UsageError(f"{actions[0]}: position 0 stands for the empty stack and has no action")
+        raise InterventionError(actions[0], "the first token stands for the empty stack and has no action")
     if isinstance(layer, NondeterministicStackAttention):
         end, pushed = 0, list[int]()  # where the items were pushed, if all steps that are not forced push
         for each in actions:
@@ -117,10 +127,11 @@ def _require_possible(layer: nn.Module, actions: Sequence[ForcedAction]) -> None
                 pushed.append(each.position)
             elif each.action == "pop":
                 if not pushed:
-                    raise UsageError(f"{each}: only the bottom is on the stack, which is not popped")
+                    raise InterventionError(each, "only the bottom is on the stack, which is not popped")
                 age = each.position - pushed.pop()
                 if layer.window is not None and age > layer.window:
-                    raise UsageError(f"{each}: what is on the stack is older than the window of {layer.window} steps")
+                    older = f"what is on the stack is older than the window of {layer.window} steps"
+                    raise InterventionError(each, older)
 
 
 def layers_by_side(model: nn.Module) -> Mapping[Side | None, Layers]:
@@ -144,13 +155,13 @@ def _residual(model: nn.Module, where: Intervention) -> Residual:
     sides = layers_by_side(model)
     if where.side not in sides:
         has = "expected a side, encoder or decoder" if where.side is None else f"the model has no {where.side}"
-        raise UsageError(f"{where}: {has}")
+        raise InterventionError(where, has)
     blocks = sides[where.side].blocks
     if not 0 <= where.layer < len(blocks):
-        raise UsageError(f"{where}: there is no layer {where.layer}; expected 0 to {len(blocks) - 1}")
+        raise InterventionError(where, f"there is no such layer; the model has {len(blocks)}")
     residual: Residual | None = getattr(blocks[where.layer], where.sublayer, None)
     if where.sublayer not in SUBLAYERS or residual is None:
-        raise UsageError(f"{where}: layer {where.layer} has no sublayer {where.sublayer!r}")
+        raise InterventionError(where, f"the layer has no sublayer {where.sublayer!r}")
     return residual
 
 
@@ -203,9 +214,9 @@ def num_heads(layer: nn.Module) -> int:
 def _head_hooks(layer: nn.Module, off: HeadOff) -> list[Any]:
     heads = num_heads(layer)
     if not heads:
-        raise UsageError(f"{off}: {type(layer).__name__} has no heads to switch off")
+        raise InterventionError(off, f"{type(layer).__name__} has no heads to switch off")
     if not 0 <= off.head < heads:
-        raise UsageError(f"{off}: there is no head {off.head}; expected 0 to {heads - 1}")
+        raise InterventionError(off, f"there is no such head; the layer has {heads}")
 
     def without_head(module: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
         outputs = torch.unflatten(inputs[0], -1, (heads, -1))
@@ -217,17 +228,17 @@ def _head_hooks(layer: nn.Module, off: HeadOff) -> list[Any]:
 def _action_hooks(layer: nn.Module, forced: ForcedAction) -> list[Any]:
     action_logits: Callable[[int], Tensor] | None = getattr(layer, "action_logits", None)
     if action_logits is None:
-        raise UsageError(f"{forced}: {type(layer).__name__} is not a stack")
+        raise InterventionError(forced, f"{type(layer).__name__} is not a stack")
     names = action_names("nondeterministic" if isinstance(layer, NondeterministicStackAttention) else "superposition")
     if forced.action not in names:
-        raise UsageError(f"{forced}: unknown action {forced.action!r}; expected one of {', '.join(names)}")
+        raise InterventionError(forced, f"unknown action {forced.action!r}; expected one of {', '.join(names)}")
     others = [action_logits(index) for index, name in enumerate(names) if name != forced.action]
     never = torch.stack(others).any(0)
 
     def with_action(module: nn.Module, inputs: tuple[Tensor], output: Tensor) -> Tensor:
         time = output.shape[1]
         if not 0 <= forced.position < time:
-            raise UsageError(f"{forced}: there is no position {forced.position}; expected 0 to {time - 1}")
+            raise InterventionError(forced, f"there is no such token; the text has {time}")
         here = torch.arange(time, device=output.device)[:, None] == forced.position
         return output.masked_fill(here & never.to(output.device), -torch.inf)
 

@@ -25,6 +25,7 @@ from starlette.types import Message
 from torch.overrides import TorchFunctionMode
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from structattn.explorer.interventions import ForcedAction, InterventionError, layers_by_side
 from structattn.explorer.page import explorer_page
 from structattn.explorer.recording import Recording, record
 from structattn.explorer.recording_files import recording_to_json
@@ -38,7 +39,7 @@ from structattn.explorer.requests import (
     refusal,
 )
 from structattn.loading.trained_run import TrainedRun
-from structattn.support.errors import StructattnError
+from structattn.support.errors import StructattnError, UsageError
 
 ADDRESS = "127.0.0.1"  # of this computer, which others cannot reach
 HEADER_SECONDS = 5  # to receive the headers of a request, or the rest of one that was refused
@@ -83,6 +84,15 @@ class Recorder:
         self._times: deque[float] = deque()
         self._stopped = Event()
         self.busy = False
+
+    @property
+    def refusal(self) -> str | None:
+        """Why the model takes no interventions; None: it takes them."""
+        try:
+            layers_by_side(self._run.model)
+        except UsageError as error:
+            return str(error)
+        return None
 
     def admit(self) -> bool:
         """Count a request and return True, or return False if there are too many."""
@@ -204,6 +214,15 @@ class _Server(uvicorn.Server):
         self.should_exit = True
 
 
+def _as_on_the_page(error: StructattnError) -> str:
+    """Return the message, with the place of an intervention as the page names it, counted from 1."""
+    if not isinstance(error, InterventionError):
+        return str(error)
+    where = error.intervention
+    token = f", {where.action} at {where.position + 1}" if isinstance(where, ForcedAction) else ""
+    return f"{f'{where.side} ' if where.side else ''}layer {where.layer + 1}{token}: {error.reason}"
+
+
 def explorer_app(recorder: Recorder, first: RecordRequest, token: str, port: int) -> Guard:
     """Return the server as an ASGI application; see ``serve_explorer`` for the arguments.
 
@@ -213,7 +232,7 @@ def explorer_app(recorder: Recorder, first: RecordRequest, token: str, port: int
     Raises:
         StructattnError: the first text or example cannot be recorded.
     """
-    live = {"token": token, "request": first.model_dump(exclude_defaults=True)}
+    live = {"token": token, "request": first.model_dump(exclude_defaults=True), "refusal": recorder.refusal}
     page = explorer_page([recording_to_json(recorder.record_now(first))], live)
 
     async def send_page(request: Request) -> Response:
@@ -232,7 +251,7 @@ def explorer_app(recorder: Recorder, first: RecordRequest, token: str, port: int
         try:
             recording = await recorder.record(parse_request(body), request.receive)
         except StructattnError as error:
-            return refusal(422, str(error))
+            return refusal(422, _as_on_the_page(error))
         if recording is None:
             return refusal(503, "the recording was cancelled")
         return JSONResponse(recording_to_json(recording))
