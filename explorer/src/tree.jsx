@@ -23,21 +23,22 @@ function neighbour(key, node, nodes) {
 }
 
 // `root` is {children, ...}; label, note and description are functions of such data, emphasis says what is drawn strongly.
-export function Tree({ root, name, label, note, description, emphasis, columnWidth = 150, onSelect }) {
+export function Tree({ root, name, label, note, description, emphasis, onSelect }) {
   const [current, setCurrent] = useState(null);
   const element = useRef(null);
   const { nodes, links, width, height, top } = useMemo(() => {
-    const layout = tidyTree().nodeSize([LINE, columnWidth])(hierarchy(root));
     const found = [];
     const measure = measurer();
-    layout.eachBefore((node) => {
-      node.width = Math.min(columnWidth - 24, 18 + measure(`${label(node.data)} ${note(node.data)}`));
+    const tree = hierarchy(root).eachBefore((node) => {
+      node.width = 18 + measure(`${label(node.data)} ${note(node.data)}`);
       found.push(node);
     });
+    const columnWidth = found.reduce((widest, node) => Math.max(widest, node.width + 24), 150);
+    const layout = tidyTree().nodeSize([LINE, columnWidth])(tree);
     let [low, high] = [0, 0];
     for (const { x } of found) [low, high] = [Math.min(low, x), Math.max(high, x)];
     return { nodes: found, links: layout.links(), width: (layout.height + 1) * columnWidth + 20, height: high - low + LINE + 8, top: low - LINE / 2 - 4 };
-  }, [root, columnWidth]);
+  }, [root]);
   const focused = nodes.includes(current) ? current : nodes[0];
   useLayoutEffect(() => { // the root is in the middle of a tree that may be higher than its box
     const { clientHeight } = element.current;

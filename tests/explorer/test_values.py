@@ -1,5 +1,7 @@
 """What the views show equals the record, to float32."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -123,6 +125,17 @@ def test_the_tree_reaches_the_receptive_field(opened, recorded):
     assert page.evaluate("document.activeElement.getAttribute('aria-level')") == "2"
     page.keyboard.press("ArrowLeft")
     assert page.evaluate("document.activeElement.getAttribute('aria-level')") == "1"
+
+
+def test_labels_of_trees_end_before_the_next_column(opened, searched):
+    example = searched.examples[0]
+    wide = replace(example.beam_search, tokens=["W" * 10] * len(example.beam_search.tokens))
+    page = opened([replace(searched, examples=[replace(example, beam_search=wide)])], "view=beam")
+    ends = """nodes => nodes.map(node => [node.querySelector("circle").getBoundingClientRect().left,
+        node.querySelector("text").getBoundingClientRect().right])"""
+    boxes = page.locator(".node").evaluate_all(ends)
+    starts = sorted({round(left) for left, _ in boxes})
+    assert all(min((x for x in starts if x > left + 1), default=right) >= right for left, right in boxes)
 
 
 def test_the_beam_is_a_tree_of_log_probabilities(opened, searched):

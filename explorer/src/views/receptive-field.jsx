@@ -114,7 +114,6 @@ function ReceptiveField({ example, arrays, state, update, announce }) {
         note={(node) => (node.heads.length ? `${node.heads.length > 3 ? `${node.heads.length} heads` : node.heads.join(",")} ${rounded(node.weight).replace(/^0/, "")}` : "")}
         description={describe}
         emphasis={(node) => node === root || node.heads.length > 0}
-        columnWidth={165}
         onSelect={(node) => { setChoice({ root, node }); announce(describe(node)); }}
       />
       <p class="muted small">From the output on the left to the inputs on the right. h1: head 1, c1: head 1 of cross-attention, with the largest of their weights; grey: residual connections.</p>
