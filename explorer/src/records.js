@@ -6,7 +6,6 @@ const SUBLAYERS = {
   "receptive-field": "receptive field",
   "source-receptive-field": "receptive field, source",
 };
-const MECHANISMS = { receptive_field: "all layers" };
 
 export const BOTTOM = "(bottom)";
 
@@ -19,7 +18,7 @@ export function layerLabel({ side, layer, sublayer, mechanism }) {
   const sides = { encoder: "encoder ", decoder: "decoder " };
   const place = `${sides[side] ?? ""}layer ${layer + 1}`;
   const kind = mechanism.replaceAll("_", " ");
-  if (mechanism === "receptive_field") return `all layers: ${SUBLAYERS[sublayer] ?? sublayer}`;
+  if (mechanism === "receptive_field") return `All layers: ${SUBLAYERS[sublayer] ?? sublayer}`;
   const text = sublayer === "attention" ? `${place}: ${kind}` : `${place}: ${kind}, ${SUBLAYERS[sublayer] ?? sublayer}`;
   return text[0].toUpperCase() + text.slice(1);
 }

@@ -3,6 +3,8 @@
 Layout is compared by boxes and computed colours: the pixels of text depend on the fonts of the machine.
 """
 
+from dataclasses import replace
+
 import pytest
 
 VIEWS = {
@@ -42,6 +44,15 @@ def test_every_view_opens_without_a_fault_and_is_accessible(opened, recorded, ax
     for name in VIEWS[kind]:
         open_view(page, name)
         assert violations(axe, page) == [], name
+
+
+def test_views_without_content_are_not_offered(opened, recorded):
+    found = recorded("formal language")
+    example = found.examples[0]
+    stacks = [replace(each, sublayer="stack") for each in example.records if each.action_names]  # a recurrent network
+    recognized = replace(example, records=stacks, predicted=[None] * len(example.tokens))
+    page = opened([replace(found, examples=[recognized])])
+    assert page.get_by_role("tab").all_text_contents() == ["Heat map", "Tokens", "Arcs", "Stack"]
 
 
 def test_two_runs_in_the_dark_are_accessible(opened, recorded, axe):

@@ -32,7 +32,7 @@ function read(example, records, position, threshold) {
   for (const { record, weights } of records) {
     const shift = record.bottom ? 1 : 0;
     const columns = weights.length / queriesOf(example, record).length;
-    const where = record.sublayer === "cross" ? "c" : "h";
+    const where = record.action_names ? "s" : record.sublayer === "cross" ? "c" : "h";
     for (let column = shift; column < columns; column++) {
       const weight = weights[position * columns + column];
       if (weight >= threshold) add(record.keys, column - shift, `${where}${(record.head ?? 0) + 1}`, weight);
@@ -116,7 +116,7 @@ function ReceptiveField({ example, arrays, state, update, announce }) {
         emphasis={(node) => node === root || node.heads.length > 0}
         onSelect={(node) => { setChoice({ root, node }); announce(describe(node)); }}
       />
-      <p class="muted small">From the output on the left to the inputs on the right. h1: head 1, c1: head 1 of cross-attention, with the largest of their weights; grey: residual connections.</p>
+      <p class="muted small">From the output on the left to the inputs on the right. h1: head 1, c1: head 1 of cross-attention, s1: stack 1, with the largest of their weights; grey: residual connections.</p>
     </>
   );
 }
@@ -124,7 +124,7 @@ function ReceptiveField({ example, arrays, state, update, announce }) {
 export const receptiveField = {
   id: "field",
   label: "Receptive field",
-  available: (example) => example.records.some((record) => isAttention(record)),
+  available: (example) => example.records.some((record) => isAttention(record) && record.sublayer !== "stack"), // recurrent networks read all
   arrays: (_, example) => Object.fromEntries(example.records.map((record, index) => [index, field(record) ? undefined : record.weights])),
   Component: ReceptiveField,
   values: ({ example, arrays, state }) => {

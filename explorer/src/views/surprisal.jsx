@@ -68,7 +68,7 @@ function Surprisal({ recording, example, arrays: { surprisal }, state, update, a
 export const surprisal = {
   id: "surprisal",
   label: "Surprisal",
-  available: () => true,
+  available: ({ predicted }) => predicted.some((token) => token !== null), // recognition predicts none
   arrays: (_, example) => ({ surprisal: example.surprisal }),
   Component: Surprisal,
   values: ({ recording, example, arrays }) => {
