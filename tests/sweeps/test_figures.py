@@ -262,7 +262,9 @@ def test_without_figures_there_is_one_of_the_cells():
         assert (list(line.get_xdata()), list(line.get_ydata())) == ([pytest.approx(1.1)], [place])
         ends = whiskers.get_segments()[0][:, 0]
         assert list(ends) == pytest.approx([1.1 - interval, 1.1 + interval])
-    assert [sorted(line.get_xdata()) for line in axes.lines if len(line.get_xdata()) == 2] == [[1.0, 1.2]] * 3
+    dots = [line for line in axes.lines if len(line.get_xdata()) == 2]
+    assert [sorted(line.get_xdata()) for line in dots] == [[1.0, 1.2]] * 3
+    assert all(min(line.get_ydata()) > place for place, line in enumerate(dots))  # the interval does not hide them
     assert cells_plot([], "small") is None
 
 
@@ -274,5 +276,7 @@ def test_the_first_of_many_cells_are_drawn():
 
 def test_the_figure_of_the_cells_says_what_is_drawn():
     recognized, modeled = (replace(ROWS[0], score=f"cross-entropy, in nats per {unit}") for unit in ("string", "token"))
-    assert "nats per string:" in cells_plot([recognized], "one").caption
+    one = cells_plot([recognized], "one")
+    assert "nats per string:" in one.caption
+    assert one.figure.axes[0].get_xlabel() == recognized.score
     assert "nats per string or cross-entropy, in nats per token:" in cells_plot([recognized, modeled], "both").caption

@@ -179,6 +179,7 @@ def _plot(runs: Sequence[tuple[Run, LineStyle]], series: Callable[[Run], Series]
             axes.plot(updates, values, color=style.color, marker=marker, linestyle=style.dash, linewidth=width)
         axes.set(xlabel="updates", ylabel=f"nats per {units_of([run for run, _ in runs])}")
         axes.margins(x=0.02)
+        axes.locator_params(axis="x", integer=True)
         bottom = axes.get_ylim()[0]
         axes.set_ylim(bottom, _upper_limit(curves, bottom))
         legend_above(figure, handles, labels)

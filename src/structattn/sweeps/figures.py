@@ -73,18 +73,18 @@ def cells_plot(rows: Sequence[TableRow], name: str) -> Plot | None:
         axes = figure.subplots()
         color = line_style(0).color
         for place, spread in enumerate(row.validation for row in shown):
-            axes.plot(spread.numbers, [place] * spread.count, ".", color=KEEP, markersize=3)
+            axes.plot(spread.numbers, [place + 0.2] * spread.count, ".", color=KEEP, markersize=4)
             axes.errorbar([spread.mean], [place], xerr=[spread.interval or 0.0], color=color, marker="o", capsize=2)
         axes.set_yticks(range(len(shown)), [printable(_label(row)) or "all" for row in shown])
         axes.set_ylim(len(shown) - 0.5, -0.5)
-        axes.set_xlabel("validation score")
+        axes.set_xlabel(names_of_score(shown))
     left_out = f" The first {_MOST_CELLS} of {len(rows)} cells." if len(rows) > _MOST_CELLS else ""
     return Plot(name, figure, _CELLS.format(score=names_of_score(shown)) + left_out)
 
 
 _MOST_CELLS: Final = 200
 _CELLS: Final = (
-    "Validation of each cell, {score}: the mean over its trials with the 95 % interval; dots are the trials."
+    "Validation of each cell, {score}: the mean over its trials with the 95 % interval; dots below are the trials."
 )
 
 
