@@ -71,7 +71,7 @@ def test_an_ablation_is_printed_and_stored_and_stands_in_reports(run_dir, tmp_pa
     folder = shutil.copytree(run_dir("sentences"), tmp_path / "run")
     shown = succeed("inspect", folder, "--ablate")
     found = ablate(load(folder))
-    (printed,) = json.loads(invoke("inspect", folder, "--ablate", "--json").stdout)
+    (printed,) = json.loads(invoke("inspect", folder, folder, "--ablate", "--json").stdout)  # shown once
     assert printed["run"] == str(folder)
     assert printed["ablation"]["cross_entropy"] == found.cross_entropy
     stored = json.loads((folder / "analyses" / "ablation.json").read_text())

@@ -74,7 +74,7 @@ def test_defaults_are_left_out():
 def test_scores_and_data_are_shown_as_they_are_now(run_dir, tmp_path):
     shutil.copytree(run_dir("sentences"), tmp_path / "run")
     scores = evaluate(tmp_path / "run", "valid", "last")
-    (found,) = document("inspect", tmp_path / "run")
+    (found,) = document("inspect", tmp_path / "run", f"{tmp_path}/run/")  # a folder given twice is shown once
     assert found["scores"]["valid"]["cross_entropy"] == scores.cross_entropy
     (evaluated,) = document("evaluate", tmp_path / "run", "--split", "valid", "--explain", 0)
     assert evaluated["cross_entropy"] == scores.cross_entropy

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from structattn.cli.options import Json, overrides_of, run_paths
+from structattn.cli.options import Json, distinct_run_paths, overrides_of
 from structattn.cli.output import literal, numbers_table, print_json, print_table, print_warning
 from structattn.support.errors import UsageError
 from structattn.support.files import check_writable_folder
@@ -57,10 +57,9 @@ def compare(
         structattn compare runs/* --by model
         structattn compare runs/sweep --base nondeterministic
     """
-    from structattn.report.runs import named_folders
     from structattn.sweeps.results import is_sweep
 
-    paths, (data, changes) = [folder for folder, _ in named_folders(run_paths(runs))], overrides_of(runs)
+    paths, (data, changes) = distinct_run_paths(runs), overrides_of(runs)
     if by is not None or base_group is not None or any(map(is_sweep, paths)):
         if data is not None or changes:
             raise UsageError("groups are compared by the scores that evaluate has written; expected no settings")

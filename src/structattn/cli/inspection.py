@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from structattn.cli.options import Json, Runs, check_output_files, open_one_run, open_runs, overrides_of, run_paths
+from structattn.cli.options import (
+    Json,
+    Runs,
+    check_output_files,
+    distinct_run_paths,
+    open_one_run,
+    open_runs,
+    overrides_of,
+)
 from structattn.cli.output import literal, numbers_table, print_json, print_line, print_table
 from structattn.support.errors import UsageError
 
@@ -80,7 +88,7 @@ def inspect(
         raise UsageError("settings are shown as they are in the run folders; expected run folders alone")
     from structattn.loading.inspection import inspect_run
 
-    inspections = [inspect_run(run) for run in run_paths(runs)]
+    inspections = [inspect_run(run) for run in distinct_run_paths(runs)]
     if json:
         print_json(inspections)
         return

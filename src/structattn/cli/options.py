@@ -167,6 +167,15 @@ def run_paths(words: Sequence[str]) -> list[Path]:
     return paths
 
 
+def distinct_run_paths(words: Sequence[str]) -> list[Path]:
+    """Return the run folders among arguments, at least one; a folder given twice is there once.
+
+    Raises:
+        UsageError: there is none.
+    """
+    return list({os.path.realpath(path): path for path in run_paths(words)}.values())
+
+
 def overrides_of(words: Sequence[str]) -> tuple[Path | None, dict[str, Any]]:
     """Return what arguments replace: the prepared folder, and evaluation settings.
 
@@ -192,7 +201,8 @@ def open_runs(
     Args:
         words: the arguments.
         device: of the models; None: a GPU if there is one.
-        writes: the folder in each run folder for the results, which must be writable before the first run is opened.
+        writes: the folder in each run folder for the results, which must be writable before the first run is opened;
+            a run given twice is opened once, unlike in an ensemble
         decodes: whether evaluation settings other than the checkpoint change what the command does.
 
     Raises:
@@ -203,7 +213,7 @@ def open_runs(
     from structattn.loading.runs import open_run
     from structattn.runs.folder import existing_run
 
-    paths, (data, changes) = run_paths(words), overrides_of(words)
+    paths, (data, changes) = (run_paths if writes is None else distinct_run_paths)(words), overrides_of(words)
     if others := [] if decodes else [name for name in changes if name != "checkpoint"]:
         raise UsageError(f"evaluation.{others[0]}: only data and evaluation.checkpoint can be replaced here")
     for path in paths:
