@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 import structattn
 from structattn.settings.base import words_of
+from structattn.support.errors import quoted
 from structattn.support.validation import first_problem
 
 PACKAGES = {"explorer", "runs", "settings", "sweeps", "tasks", "text", "training"}
@@ -100,3 +101,9 @@ def _problems(model: type[BaseModel]) -> Iterator:
             yield from error.errors(include_url=False)
         except KeyError:
             pass  # the arrays of a recording are its context
+
+
+def test_long_values_are_cut_inside_of_their_quotes():
+    assert quoted("a" * 58) == repr("a" * 58)
+    assert quoted("a" * 59) == "'" + "a" * 57 + "…'"
+    assert quoted(["x"] * 40, 20) == "['x', 'x', 'x', 'x…]"

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from structattn.attention.protocols import AttendingLayer, AttentionLayer
 from structattn.operators.common.checks import checked_false, inside, require_shape
+from structattn.support.errors import quoted
 from structattn.support.shapes import Bool, Float, Int
 
 
@@ -42,7 +43,7 @@ class SelfAttention(nn.Module):
     def __init__(self, layer: AttentionLayer, *, batch_first: bool = True) -> None:
         super().__init__()
         if not callable(getattr(layer, "initial_state", None)):
-            raise TypeError(f"layer is {layer!r:.60}; expected a layer of structattn.attention or of a plugin")
+            raise TypeError(f"layer is {quoted(layer)}; expected a layer of structattn.attention or of a plugin")
         self.layer, self.batch_first = layer, batch_first
         self.embed_dim: int | None = getattr(layer, "d_model", None)
         self.num_heads: int = getattr(layer, "num_heads", 1)

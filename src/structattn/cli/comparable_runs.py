@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from structattn.report.runs import Run
 from structattn.runs.folder import flatten
-from structattn.support.errors import DataError, UsageError
+from structattn.support.errors import DataError, UsageError, quoted
 from structattn.text.folders.header import Header, read_header
 
 _HOW_DRAWN: Final = (  # other fields of a header follow from these and the seed, as numbers of tokens
@@ -49,7 +49,7 @@ def _different_data(first: Run, other: Run) -> str:
 
 
 def _shown(value: object) -> str:
-    return f"{value!r:.60}"
+    return quoted(value)
 
 
 def _trained_header(run: Run) -> Header | None:

@@ -15,7 +15,7 @@ from structattn.explorer.searched_text import RecordedBeamSearch
 from structattn.loading.records import BOTTOM, Contents, Record, action_names
 from structattn.report.runs import Run, json_files, named_folders, read_run
 from structattn.settings.mechanisms import MECHANISMS
-from structattn.support.errors import DataError, UsageError
+from structattn.support.errors import DataError, UsageError, quoted
 from structattn.support.files import replace_file, write_atomically
 from structattn.support.json_files import Shape, json_with_digest, load_json, without_digest
 from structattn.support.reading import MAX_BYTES
@@ -56,7 +56,7 @@ class _Record(Shape):
     @model_validator(mode="after")
     def _check_sublayer(self) -> Self:
         if (self.mechanism == RECEPTIVE_FIELD) != self.sublayer.endswith("receptive-field"):
-            raise ValueError(f"mechanism {self.mechanism!r:.40} in sublayer {self.sublayer!r}")
+            raise ValueError(f"mechanism {quoted(self.mechanism, 40)} in sublayer {self.sublayer!r}")
         return self
 
 
@@ -161,8 +161,8 @@ def _content(path: Path) -> Json:
     if isinstance(content, dict) and (version := content.get("format_version")) != FORMAT_VERSION:
         raise DataError(
             path,
-            f"has format_version {version!r:.20}; expected {FORMAT_VERSION}: delete the file, and write records anew "
-            "with `structattn evaluate` or `structattn explore --save`",
+            f"has format_version {quoted(version, 20)}; expected {FORMAT_VERSION}: delete the file, and write records "
+            "anew with `structattn evaluate` or `structattn explore --save`",
         )
     return without_digest(content, path, KIND, ANY_NAME)
 
@@ -246,7 +246,7 @@ def _record_of(shape: _Record, texts: Mapping[str, tuple[str, ...] | None]) -> R
     sources = (BOTTOM, *sources) if given.pop("bottom") else sources
     if given.pop("action_names") and shape.mechanism not in MECHANISMS:
         raise ValueError(
-            f"a record has actions of {shape.mechanism!r:.40}, which is not registered; expected its plugin: "
+            f"a record has actions of {quoted(shape.mechanism, 40)}, which is not registered; expected its plugin: "
             "--plugin FILE.py, or import it first"
         )
     time, size = len(tokens), len(sources)

@@ -11,7 +11,7 @@ from torch import nn
 from structattn.attention import Streams
 from structattn.models import Embedding, EncoderDecoder, SpelledEmbedding, TwoStreamEmbedding
 from structattn.support.devices import device_of
-from structattn.support.errors import UsageError
+from structattn.support.errors import UsageError, quoted
 from structattn.support.progress import progress, track
 from structattn.support.shapes import Float
 from structattn.tasks.loaded import LoadedRun
@@ -44,7 +44,7 @@ class WordVectors:
             UsageError: the word has no embedding.
         """
         if word not in self.words:
-            raise UsageError(f"{word!r:.60} is not among the {len(self.words)} words that are compared")
+            raise UsageError(f"{quoted(word)} is not among the {len(self.words)} words that are compared")
         return self.words.index(word)
 
 
@@ -108,7 +108,7 @@ def _vectors(
 def _token_of(tokenizer: TextTokenizer, word: str) -> int:
     token = _only_token(tokenizer, word)
     if token is None:
-        raise UsageError(f"the word {word!r:.60} is not one token of the vocabulary, and so has no embedding")
+        raise UsageError(f"the word {quoted(word)} is not one token of the vocabulary, and so has no embedding")
     return token
 
 

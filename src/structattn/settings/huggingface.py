@@ -20,6 +20,7 @@ from structattn.settings.base import (
 from structattn.settings.layers import added_stack_from_short
 from structattn.settings.mechanisms import MECHANISMS, Mechanism
 from structattn.settings.stacks import Nondeterministic, StackPointer, Superposition
+from structattn.support.errors import quoted
 
 
 class StackPlacement(Settings):
@@ -109,7 +110,7 @@ def _problem(error: ErrorDetails) -> str:
         known = _stack_class(MECHANISMS[str(location[0])])
         return f"{path}: {words}{hint_for_unknown(known, str(location[-1]), location[1:])}"
     stated = isinstance(error["input"], dict) or (error["type"] == "value_error" and repr(error["input"]) in words)
-    return f"{path}: {words}" + ("" if stated else f", got {error['input']!r:.60}")
+    return f"{path}: {words}" + ("" if stated else f", got {quoted(error['input'])}")
 
 
 def stack_layers(stack: Stack, count: int) -> set[int]:

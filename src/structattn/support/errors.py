@@ -14,6 +14,12 @@ def explained(error: OSError) -> str:
     return f"{error.strerror or error}{advice}"
 
 
+def quoted(value: object, most: int = 60) -> str:
+    """Return the representation of a value in at most ``most`` characters, its closing quote or bracket included."""
+    text = repr(value)
+    return text if len(text) <= most else f"{text[: most - 2]}…{text[-1]}"
+
+
 def described(error: OSError) -> str:
     """Return the path and the reason of an error of the operating system."""
     return f"{error.filename}: {explained(error)}" if error.filename else explained(error)

@@ -10,7 +10,7 @@ import numpy as np
 
 from structattn.settings.embeddings import max_positions
 from structattn.settings.run import RunSettings
-from structattn.support.errors import DataError, UsageError
+from structattn.support.errors import DataError, UsageError, quoted
 from structattn.support.progress import Advance, show_nothing
 from structattn.support.shapes import Float
 from structattn.text.folders.prepared import PreparedFolder
@@ -28,21 +28,21 @@ Result = TypeVar("Result")
 def require_no_string(texts: object) -> None:
     """Raise UsageError for a single string, which would be taken for the list of its characters."""
     if isinstance(texts, str):
-        raise UsageError(f"got the text {texts!r:.60}; expected a list or an iterator of texts")
+        raise UsageError(f"got the text {quoted(texts)}; expected a list or an iterator of texts")
 
 
 def require_texts(texts: Iterable[object], what: str = "texts", first: int = 1) -> None:
     """Raise UsageError for what is not a string; the message has its number."""
     for number, text in enumerate(texts, start=first):
         if not isinstance(text, str):
-            raise UsageError(f"{what}:{number}: got {text!r:.60}; expected a string")
+            raise UsageError(f"{what}:{number}: got {quoted(text)}; expected a string")
 
 
 def require_counts(**values: object) -> None:
     """Raise UsageError for a value that is not a whole number of at least 1; the message has its name."""
     for name, value in values.items():
         if not isinstance(value, int | np.integer) or isinstance(value, bool):
-            raise UsageError(f"{name} is {value!r:.60}; expected a whole number of at least 1")
+            raise UsageError(f"{name} is {quoted(value)}; expected a whole number of at least 1")
         if value < 1:
             raise UsageError(f"{name} is {value}; expected at least 1")
 

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from structattn.settings.run import RunSettings
 from structattn.settings.training import StreamBatches
-from structattn.support.errors import DataError
+from structattn.support.errors import DataError, quoted
 from structattn.support.special_tokens import UNK
 from structattn.text.tokenization.tokenizers import TextError
 from structattn.text.tokenization.vocabulary import UNKNOWN_SYMBOL, Vocabulary
@@ -86,11 +86,11 @@ def encoded(encoder: Encoder, text: str, path: Path, number: int) -> list[int]:
     if len(text) > MAX_CHARACTERS:
         raise DataError(path, f"has {len(text):,} characters; expected at most {MAX_CHARACTERS:,} in a line", number)
     if "\n" in text:
-        raise DataError(path, f"{text!r:.60}: has a line feed; expected one line without its end", number)
+        raise DataError(path, f"{quoted(text)}: has a line feed; expected one line without its end", number)
     try:
         return encoder.encode(text)
     except TextError as error:
-        raise DataError(path, f"{text!r:.60}: {error.reason}", number) from None
+        raise DataError(path, f"{quoted(text)}: {error.reason}", number) from None
 
 
 class Reader(Protocol):

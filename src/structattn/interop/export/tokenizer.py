@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from structattn.interop.export.input_form import MASK_SYMBOL, input_form, max_length
 from structattn.loading.trained_run import TrainedRun
-from structattn.support.errors import UsageError
+from structattn.support.errors import UsageError, quoted
 from structattn.support.files import create_folder_unflushed, write_unflushed
 from structattn.support.imports import import_library
 from structattn.support.special_tokens import EOS, FIRST_SYMBOL
@@ -182,7 +182,7 @@ def _compare(found: Any, text: TextTokenizer, examples: Sequence[Sequence[int]])
             theirs = found.encode(spelling, add_special_tokens=False).ids
             decoded = line, f" {line}"  # what continues a text
             if theirs != text.encode(spelling) or found.decode(theirs) not in decoded:
-                raise UsageError(f"tokenizer: tokenizer.json would not encode {spelling!r:.60} like the run does")
+                raise UsageError(f"tokenizer: tokenizer.json would not encode {quoted(spelling)} like the run does")
 
 
 def _spellings(line: str, normalization: Normalization | None) -> list[str]:

@@ -17,7 +17,7 @@ from transformers.utils import logging as transformers_logging
 from structattn.interop.huggingface.language_models import SIZES, HuggingfaceLanguageModel
 from structattn.settings.huggingface import Gpt2Settings, RobertaSettings
 from structattn.support.environment import is_out_of_memory
-from structattn.support.errors import DataError, SettingsError
+from structattn.support.errors import DataError, SettingsError, quoted
 from structattn.support.files import sha256_of_file
 from structattn.support.json_files import Shape, check_shape, parse_object
 from structattn.support.reading import content_of
@@ -180,7 +180,7 @@ def _token_ids(folder: Path) -> dict[str, int]:
         ids = {**vocabulary, **{each["content"]: each["id"] for each in added}}
     for token, index in ids.items():
         if type(index) is not int or index < 0:
-            raise DataError(path, f"the token {token!r:.60} has the id {index!r:.60}; expected an integer")
+            raise DataError(path, f"the token {quoted(token)} has the id {quoted(index)}; expected an integer")
     return ids
 
 

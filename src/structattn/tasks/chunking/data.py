@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from structattn.support.errors import DataError
+from structattn.support.errors import DataError, quoted
 from structattn.text.reading import Line, Notices, read_lines
 
 _CHUNK_TAG = re.compile(r"O|[BI]-.+")
@@ -69,9 +69,9 @@ def _row(line: Line, previous: str, path: Path) -> tuple[str, str, str]:
         raise DataError(path, f"has {len(fields)} fields; expected word, part of speech and chunk tag", line.number)
     word, part_of_speech, chunk = fields
     if not _CHUNK_TAG.fullmatch(chunk):
-        raise DataError(path, f"the chunk tag {chunk!r:.60}; expected O, B-TYPE or I-TYPE", line.number)
+        raise DataError(path, f"the chunk tag {quoted(chunk)}; expected O, B-TYPE or I-TYPE", line.number)
     if chunk[0] == "I" and previous[1:] != chunk[1:]:
-        raise DataError(path, f"{chunk!r:.60} follows {previous!r:.60}; a phrase begins with B", line.number)
+        raise DataError(path, f"{quoted(chunk)} follows {quoted(previous)}; a phrase begins with B", line.number)
     return word, part_of_speech, chunk
 
 

@@ -18,7 +18,7 @@ from structattn.settings.run import MASKED_LANGUAGE_MODELING
 from structattn.settings.training import StreamBatches
 from structattn.settings.transformer import reads_bos
 from structattn.support.devices import device_of
-from structattn.support.errors import DataError
+from structattn.support.errors import DataError, quoted
 from structattn.support.progress import Advance, show_nothing
 from structattn.support.shapes import Float
 from structattn.support.special_tokens import BOS, EOS
@@ -114,9 +114,9 @@ class WordFeatures:
         try:
             ids = word_ids(self._text_tokenizer, word, first=first)
         except TextError as error:
-            raise DataError(path, f"{word!r:.60}: {error.reason}", line) from None
+            raise DataError(path, f"{quoted(word)}: {error.reason}", line) from None
         if not ids:
-            raise DataError(path, f"{word!r:.60} has no tokens", line)
+            raise DataError(path, f"{quoted(word)} has no tokens", line)
         return ids
 
     def _tokens_between(self, path: Path, line: int) -> list[int]:

@@ -25,7 +25,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from structattn.settings.choices import PairLayout, TreeTags
-from structattn.support.errors import DataError, UsageError
+from structattn.support.errors import DataError, UsageError, quoted
 from structattn.tasks.language_modeling.prepare import report_unknown, text_entries, train_tokenizer
 from structattn.tasks.language_modeling.settings import TextSettings
 from structattn.tasks.parsing.trees import MAX_DEPTH, Leaf, Tree, binary_splits, leaves_of, linearize, simplify
@@ -94,7 +94,7 @@ def _trees(path: Path, notices: Notices) -> Iterator[tuple[int, Tree | Leaf]]:
                 if len(open_brackets) > MAX_DEPTH:
                     raise DataError(path, f"brackets are nested more than {MAX_DEPTH} deep", line.number)
             elif not open_brackets:
-                raise DataError(path, f"{token!r:.60} is outside any tree", line.number)
+                raise DataError(path, f"{quoted(token)} is outside any tree", line.number)
             elif token != ")":
                 open_brackets[-1].add(token)
             else:

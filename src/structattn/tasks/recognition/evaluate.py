@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from structattn.metrics.statistics import Proportion, lower_bound, wilson_interval
 from structattn.models.mode import evaluating
 from structattn.settings.training import LABEL_ONLY, TokenBatches
-from structattn.support.errors import DataError
+from structattn.support.errors import DataError, quoted
 from structattn.support.progress import progress
 from structattn.tasks.loaded import LoadedRun
 from structattn.tasks.recognition.batches import recognition_examples, string_of
@@ -127,7 +127,7 @@ def band_limits(prepared: PreparedFolder) -> list[int]:
     stated = prepared.header.extra.get("max_lengths")
     limits = [stated.get(split) for split in ("train", "valid-long", "test")] if isinstance(stated, dict) else [None]
     if not all(isinstance(limit, int) for limit in limits):
-        raise DataError(prepared.path / HEADER_NAME, f"max_lengths is {stated!r:.60}; expected those of the splits")
+        raise DataError(prepared.path / HEADER_NAME, f"max_lengths is {quoted(stated)}; expected those of the splits")
     *trained, longest = limits
     return sorted(limit for limit in {*trained, max(MIDDLE, *trained)} if limit < longest)
 

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from structattn.settings.choices import Protocol
-from structattn.support.errors import DataError, UsageError
+from structattn.support.errors import DataError, UsageError, quoted
 from structattn.support.progress import progress
 from structattn.support.seeds import numpy_generator
 from structattn.support.special_tokens import FIRST_SYMBOL
@@ -231,7 +231,9 @@ def language_of(prepared: PreparedFolder) -> RecognitionLanguage:
         raise DataError(prepared.path, f"holds data of kind {prepared.kind!r}; recognition needs {KIND!r}")
     name, protocol, text = (extra.get(key) for key in ("language", "protocol", DEFINITION))
     if not isinstance(name, str) or protocol not in ("flare", "hard") or not isinstance(text, str | None):
-        raise DataError(path, f"language, protocol and {DEFINITION} are {name!r:.60}, {protocol!r:.60}, {text!r:.60}")
+        raise DataError(
+            path, f"language, protocol and {DEFINITION} are {quoted(name)}, {quoted(protocol)}, {quoted(text)}"
+        )
     if text is None:
         return recognition_language(name, protocol)
     return AdaptedLanguage(parse_language_file(name, text, Path(f"{path} ({name:.60})")).language)

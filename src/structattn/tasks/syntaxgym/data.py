@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from structattn.support.environment import name_of
-from structattn.support.errors import DataError
+from structattn.support.errors import DataError, quoted
 from structattn.support.json_files import Shape
 from structattn.support.reading import content_of, parse_json
 from structattn.support.validation import first_problem
@@ -171,7 +171,7 @@ def _conditions(item: _Item, path: Path) -> Iterator[tuple[str, dict[int, str]]]
     """Yield the regions of each condition by number."""
     seen = set[str]()
     for condition in item.conditions:
-        name, where = condition.condition_name, f"item {item.item_number}, condition {condition.condition_name!r:.60}"
+        name, where = condition.condition_name, f"item {item.item_number}, condition {quoted(condition.condition_name)}"
         if name in seen:
             raise DataError(path, f"{where}: occurs twice in the item")
         seen.add(name)
@@ -189,6 +189,6 @@ def _require_references(item: Item, formulas: Sequence[Formula], path: Path) -> 
         for name, number in sorted(formula.references, key=str):
             where = f"predictions.{index}: item {item.number} has no"
             if name not in item.conditions:
-                raise DataError(path, f"{where} condition {name!r:.60}; it has {', '.join(item.conditions):.200}")
+                raise DataError(path, f"{where} condition {quoted(name)}; it has {', '.join(item.conditions):.200}")
             if number is not None and number not in item.conditions[name]:
-                raise DataError(path, f"{where} region {number} in condition {name!r:.60}")
+                raise DataError(path, f"{where} region {number} in condition {quoted(name)}")

@@ -11,7 +11,7 @@ import numpy as np
 
 from structattn.metrics.statistics import Proportion, wilson_interval
 from structattn.support.environment import name_of
-from structattn.support.errors import DataError
+from structattn.support.errors import DataError, quoted
 from structattn.support.grouping import grouped
 from structattn.support.shapes import Float64
 from structattn.tasks.language_modeling.sentences import SentenceScorer
@@ -170,7 +170,7 @@ class _Sentence:
                 region_of = parts_of_tokens(tokenizer, ids, parts)
         except (DataError, ValueError) as error:
             reason = error.reason if isinstance(error, DataError) else error
-            raise DataError(suite.path, f"item {item.number}, condition {condition!r:.60}: {reason}") from None
+            raise DataError(suite.path, f"item {item.number}, condition {quoted(condition)}: {reason}") from None
         return cls(item.number, condition, ids, region_of, [*regions])
 
     def surprisals(self, of_tokens: Float64[np.ndarray, " tokens"], metric: str) -> dict[int, float]:

@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Final, NamedTuple
 
+from structattn.support.errors import quoted
+
 Surprisals = Mapping[tuple[str, int], float]
 """Condition and number of a region -> its surprisal."""
 
@@ -91,7 +93,7 @@ def _tokens(text: str) -> Iterator[_Token]:
         if match is None:
             rest = text[position:].lstrip()
             column = len(text) - len(rest) + 1
-            raise ValueError(f"column {column}: found {rest!r:.20}; expected a region, number or operator")
+            raise ValueError(f"column {column}: found {quoted(rest, 20)}; expected a region, number or operator")
         token = match[0].strip()
         yield _Token(token, match.end() - len(token) + 1, match)
         position = match.end()
@@ -135,7 +137,7 @@ class _Parser:
 
     def _unexpected(self, expected: str) -> ValueError:
         token = self._current
-        return ValueError(f"column {token.column}: found {token.text or 'the end'!r:.40}; expected {expected}")
+        return ValueError(f"column {token.column}: found {quoted(token.text or 'the end', 40)}; expected {expected}")
 
     def _term(self) -> _Part:
         token = self._current

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from structattn.support.errors import UsageError
+from structattn.support.errors import UsageError, quoted
 from structattn.support.imports import lazy_function
 from structattn.support.plugins import Plugin, require_arguments
 from structattn.support.seeds import numpy_generator
@@ -125,7 +125,7 @@ def _require_indices(name: str, strings: object, shape: tuple[int, int | None], 
     """Raise UsageError unless ``strings`` are indices into an alphabet of some size; a length of None is any."""
     expected = f"integers from 0 to {size - 1} of shape ({shape[0]}, {'n' if shape[1] is None else shape[1]})"
     if not isinstance(strings, np.ndarray) or strings.ndim != 2:
-        raise UsageError(f"{name} is {strings!r:.60}; expected {expected}")
+        raise UsageError(f"{name} is {quoted(strings)}; expected {expected}")
     if len(strings) != shape[0] or shape[1] not in (None, strings.shape[1]):
         raise UsageError(f"{name} has shape {strings.shape}; expected {expected}")
     if strings.dtype.kind not in "iu":

@@ -21,7 +21,7 @@ from structattn.models import EncoderDecoder, LanguageModel, MaskedLanguageModel
 from structattn.models.mode import evaluating
 from structattn.settings.embeddings import max_positions
 from structattn.support.devices import device_of
-from structattn.support.errors import DataError, UsageError
+from structattn.support.errors import DataError, UsageError, quoted
 from structattn.support.progress import Advance, progress, show_nothing
 from structattn.support.seeds import derived_seed
 from structattn.support.shapes import Float64
@@ -163,7 +163,7 @@ def make_predictor(run: LoadedRun, batch_size: int = 64) -> Predictor:
         for number, line in enumerate(inputs, start=first):
             if line.split() and line.split()[-1] not in (task.copy_word, task.change_word):
                 expected = f"expected a sentence and at its end the task word {task.copy_word} or {task.change_word}"
-                raise DataError(path, f"{line!r:.60}: {expected}", number)
+                raise DataError(path, f"{quoted(line)}: {expected}", number)
         answers = answer(inputs, first, path, advance)
         return [each if line.split() else Prediction("") for line, each in zip(inputs, answers, strict=True)]
 

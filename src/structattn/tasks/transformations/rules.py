@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Literal, NamedTuple
 
+from structattn.support.errors import quoted
+
 Number = Literal["singular", "plural"]
 
 DETERMINERS: Final = ("the", "some", "my", "your", "our", "her")
@@ -98,7 +100,7 @@ def parse(words: Sequence[str], has_auxiliaries: bool) -> Clause:
     letters = "".join(_LETTERS[has_auxiliaries].get(word, "?") for word in words)
     found = _SENTENCES[has_auxiliaries].fullmatch(letters)
     if found is None:
-        raise ValueError(f"{' '.join(words)!r:.100}: not a sentence of the grammar")
+        raise ValueError(f"{quoted(' '.join(words), 100)}: not a sentence of the grammar")
     main, modifier = found.end("subject"), _modifier(found["subject"])
     objects = () if found["object"] is None else _agreement(found["object"], found.start("object"))
     return Clause(modifier, main, (*_agreement(found["subject"], 0), (main, 1), *objects))
@@ -228,7 +230,7 @@ class Transformation:
         for index, word in enumerate(line):
             if word in (self.copy_word, self.change_word):
                 return Pair(line[: index + 1], line[index + 1 :])
-        raise ValueError(f"{' '.join(line)!r:.100}: expected {self.copy_word} or {self.change_word}")
+        raise ValueError(f"{quoted(' '.join(line), 100)}: expected {self.copy_word} or {self.change_word}")
 
     @property
     def words(self) -> Words:
@@ -246,7 +248,7 @@ class Transformation:
         if source[-1:] == (self.copy_word,):
             parse(source[:-1], self.has_auxiliaries)
             return source[:-1]
-        raise ValueError(f"{' '.join(source)!r:.100}: expected {self.copy_word} or {self.change_word} at the end")
+        raise ValueError(f"{quoted(' '.join(source), 100)}: expected {self.copy_word} or {self.change_word} at the end")
 
 
 TRANSFORMATIONS: Mapping[str, Transformation] = MappingProxyType(

@@ -12,7 +12,7 @@ import numpy as np
 
 from structattn.metrics.statistics import Proportion, wilson_interval
 from structattn.support.environment import name_of
-from structattn.support.errors import DataError
+from structattn.support.errors import DataError, quoted
 from structattn.support.grouping import grouped
 from structattn.support.progress import progress
 from structattn.support.shapes import Bool, Float
@@ -104,7 +104,7 @@ def _parse_entry(path: Path, line: int, entry: Any) -> Iterator[Contrast]:
     source, reference = (_get_text(path, line, entry, field) for field in ("source", "reference"))
     errors = entry.get("errors")
     if not isinstance(errors, list):
-        raise DataError(path, f"errors is {errors!r:.60}; expected a list", line)
+        raise DataError(path, f"errors is {quoted(errors)}; expected a list", line)
     for error in errors:
         kind, contrastive = (_get_text(path, line, error, field) for field in ("type", "contrastive"))
         distance = _check_distance(path, line, error.get("distance"))
@@ -116,16 +116,16 @@ def _check_distance(path: Path, line: int, distance: Any) -> int | None:
     if isinstance(distance, str) and re.fullmatch("[0-9]{1,18}", distance):
         return int(distance)
     if distance is not None and (type(distance) is not int or distance < 0):
-        raise DataError(path, f"distance is {distance!r:.60}; expected a whole number", line)
+        raise DataError(path, f"distance is {quoted(distance)}; expected a whole number", line)
     return distance
 
 
 def _get_text(path: Path, line: int, tree: Any, field: str) -> str:
     if not isinstance(tree, dict):
-        raise DataError(path, f"found {tree!r:.60}; expected a JSON object", line)
+        raise DataError(path, f"found {quoted(tree)}; expected a JSON object", line)
     text = tree.get(field)
     if not isinstance(text, str) or not text.strip() or _SURROGATE.search(text):
-        raise DataError(path, f"{field} is {text!r:.60}; expected text", line)
+        raise DataError(path, f"{field} is {quoted(text)}; expected text", line)
     return text
 
 

@@ -37,7 +37,7 @@ from structattn.decoding.ensemble import start_together
 from structattn.decoding.sampling import SeededSampling
 from structattn.models import EncoderDecoder
 from structattn.support.devices import Precision, autocast, device_of
-from structattn.support.errors import DataError
+from structattn.support.errors import DataError, quoted
 from structattn.support.progress import Advance, show_nothing
 from structattn.support.special_tokens import EOS, UNK
 from structattn.tasks.translation.attended import Alignment, EncodedSources, attended_positions, word_alignment
@@ -230,7 +230,7 @@ class Translator:
         ids = self._encoder.source_ids(text, paths[0], number)
         forced = self._encoder.target_ids(beginning, paths[1], number)
         if UNK in forced:
-            raise DataError(paths[1], f"{beginning!r:.60} has words outside the target vocabulary", number)
+            raise DataError(paths[1], f"{quoted(beginning)} has words outside the target vocabulary", number)
         least, most = self._min_length(text), self._encoder.max_target_length
         if ids and most is not None and least > most:
             reason = f"its shortest output has {least} tokens with <eos>; the model has {most} positions"

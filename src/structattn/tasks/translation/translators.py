@@ -14,7 +14,7 @@ from structattn.decoding.sampling import SeededSampling
 from structattn.models import EncoderDecoder
 from structattn.settings.evaluation import EvaluationSettings
 from structattn.support.devices import Precision, device_of, require_precision
-from structattn.support.errors import UsageError
+from structattn.support.errors import UsageError, quoted
 from structattn.support.progress import Advance, show_nothing
 from structattn.support.special_tokens import EOS
 from structattn.tasks.loaded import LoadedRun, require_counts
@@ -79,7 +79,7 @@ class PairScorer:
         for number, pair in enumerate(pairs, first):
             if not isinstance(pair, tuple | list) or len(pair) != 2 or not all(isinstance(text, str) for text in pair):
                 raise UsageError(
-                    f"texts:{number}: got {pair!r:.60}; expected pairs of a source line and its translation"
+                    f"texts:{number}: got {quoted(pair)}; expected pairs of a source line and its translation"
                 )
         encoded = [self.encode(*pair, paths, number) for number, pair in enumerate(pairs, first)]
         sources, targets = ([pair[side] for pair in pairs] for side in (0, 1))

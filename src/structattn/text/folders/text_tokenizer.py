@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, SupportsInt
 
-from structattn.support.errors import DataError
+from structattn.support.errors import DataError, quoted
 from structattn.support.special_tokens import FIRST_SYMBOL, UNK
 from structattn.text.folders.header import CHARACTERS_NAME, HEADER_NAME, VOCABULARY_NAME
 from structattn.text.lines import Normalization
@@ -201,7 +201,7 @@ def _require_pieces(pieces: Iterable[str], vocabulary: Vocabulary, path: Path) -
     for symbol in vocabulary.symbols[FIRST_SYMBOL + 1 :]:
         text = symbol.removesuffix(MARK)
         if len(text) > 1 and known.isdisjoint((symbol, text)) and RESERVED_CHARACTER not in symbol:
-            raise DataError(path, f"damaged: has no piece {symbol!r:.60}, which is in {VOCABULARY_NAME}")
+            raise DataError(path, f"damaged: has no piece {quoted(symbol)}, which is in {VOCABULARY_NAME}")
 
 
 def _load_characters(path: Path) -> WordCharacterTokenizer:

@@ -12,6 +12,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from structattn.support.errors import quoted
 from structattn.support.shapes import Int64
 from structattn.text.tokenization.tokenizers import BYTE_SYMBOLS
 
@@ -187,7 +188,7 @@ def parts_of_tokens(decoder: Decoder, ids: Sequence[int], parts: Sequence[str]) 
     ends = list(accumulate(len(_without_spaces(part)) for part in parts))
     *beginnings, whole = (_without_spaces(decoder.decode(ids[:count])) for count in range(len(ids) + 1))
     if len(whole) != (ends[-1] if ends else 0):
-        raise ValueError(f"the line {decoder.decode(ids)!r:.60} does not consist of {list(parts)!r:.120}")
+        raise ValueError(f"the line {quoted(decoder.decode(ids))} does not consist of {quoted(list(parts), 120)}")
     starts = (len(commonprefix([each, whole])) for each in beginnings)  # noqa: RUF071  # of the characters that are whole
     return [min(bisect_right(ends, start), len(parts) - 1) for start in starts]
 
@@ -201,7 +202,7 @@ def parts_of_words(words: Sequence[str], parts: Sequence[str]) -> list[int]:
     ends = list(accumulate(len(_without_spaces(part)) for part in parts))
     *starts, length = accumulate(map(len, words), initial=0)
     if length != (ends[-1] if ends else 0):
-        raise ValueError(f"the line {' '.join(words)!r:.60} does not consist of {list(parts)!r:.120}")
+        raise ValueError(f"the line {quoted(' '.join(words))} does not consist of {quoted(list(parts), 120)}")
     return [min(bisect_right(ends, start), len(parts) - 1) for start in starts]
 
 

@@ -11,7 +11,7 @@ from typing import Final, cast
 
 from structattn.settings.choices import Variant
 from structattn.settings.prepare import LANGUAGE_FILES
-from structattn.support.errors import DataError, UsageError
+from structattn.support.errors import DataError, UsageError, quoted
 from structattn.support.reading import content_of
 from structattn.tasks.formal_languages.context_free import ContextFreeLanguage
 from structattn.tasks.formal_languages.language_files.draft import Draft, DraftRule
@@ -130,7 +130,7 @@ def parse_language_file(name: str, text: str, path: Path) -> LanguageFile:
     """
     read = _READERS.get(Path(name).suffix)
     if read is None:
-        raise DataError(path, f"is named {name!r:.60}; expected a name that ends in {', '.join(LANGUAGE_FILES)}")
+        raise DataError(path, f"is named {quoted(name)}; expected a name that ends in {', '.join(LANGUAGE_FILES)}")
     if len(text) > MAX_BYTES:
         raise DataError(path, f"has {len(text)} characters; expected at most {MAX_BYTES}")
     grammar = read(text.removesuffix("\n").split("\n"), path).grammar()
@@ -164,7 +164,9 @@ def prepared_language(prepared: PreparedFolder) -> Language:
     path, extra = prepared.path / HEADER_NAME, prepared.header.extra
     name, variant, text = (extra.get(key) for key in ("language", "variant", DEFINITION))
     if not (isinstance(name, str) and isinstance(variant, str) and isinstance(text, str | None)):
-        raise DataError(path, f"language, variant and {DEFINITION} are {name!r:.60}, {variant!r:.60}, {text!r:.60}")
+        raise DataError(
+            path, f"language, variant and {DEFINITION} are {quoted(name)}, {quoted(variant)}, {quoted(text)}"
+        )
     if text is None:
         return formal_language(name, cast("Variant", variant))
     return parse_language_file(name, text, Path(f"{path} ({name:.60})")).language
