@@ -12,6 +12,7 @@ from structattn.extraction.comparison import compare, prefix_pairs
 from structattn.extraction.configurations import Simulator
 from structattn.extraction.minimization import minimized, simplified, unmerged
 from structattn.extraction.to_grammar import grammar_of
+from structattn.support.errors import UsageError
 from structattn.tasks.formal_languages.context_free import ContextFreeLanguage
 from structattn.tasks.formal_languages.grammar import EmptyLanguageError, Grammar, Rule, normalized, rule
 from structattn.tasks.formal_languages.language_files.grammar_file import grammar_text
@@ -206,6 +207,8 @@ def test_comparison_finds_the_shortest_counterexample():
 def test_comparison_ends_before_there_are_too_many_prefixes():
     dyck = Recognizer(GRAMMARS["dyck"]())
     assert 6 <= compare(dyck, dyck, ("(", ")", "[", "]"), 12, max_prefixes=500).max_length < 12
+    with pytest.raises(UsageError, match=r"max_length=-1; expected a whole number of at least 0"):
+        compare(dyck, dyck, ("(", ")", "[", "]"), -1)
 
 
 def test_comparison_counts_prefixes_that_are_continued_alike_without_following_each():

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
+from structattn.support.errors import UsageError
 from structattn.tasks.formal_languages.next_symbols import END, Reader, ViablePrefix
 
 String = tuple[str, ...]
@@ -141,7 +142,12 @@ def compare(
     first difference, for the answer whether there is one.
 
     Cost: that of Earley's algorithm for each prefix, some tenths of a millisecond for small grammars.
+
+    Raises:
+        UsageError: ``max_length`` is negative: no prefix would be compared.
     """
+    if max_length < 0:
+        raise UsageError(f"max_length={max_length}; expected a whole number of at least 0")
     reached, count, equal = 0, 0, 0
     difference: Difference | None = None
     counterexample: tuple[String, bool] | None = None
