@@ -72,6 +72,20 @@ def test_every_public_name_of_a_package_exists_and_is_documented(package):
         assert described, f"{package}.{name}"
 
 
+@pytest.mark.parametrize("package", [name for name in PACKAGES if name.count(".") == 1 and name not in INTERNAL])
+def test_public_functions_take_paths_as_text(package):
+    module = import_module(package)
+    functions = {name: getattr(module, name) for name in getattr(module, "__all__", [])}
+    paths = {
+        f"{name}.{each.name}": each.annotation
+        for name, function in functions.items()
+        if inspect.isfunction(function)
+        for each in inspect.signature(function).parameters.values()
+        if "Path" in str(each.annotation)
+    }
+    assert [name for name, annotation in paths.items() if "PathLike" not in str(annotation)] == []
+
+
 def test_the_reference_has_a_page_for_every_public_package():
     pages = {page.stem for page in (ROOT / "docs" / "reference").glob("structattn*.md")}
     packages = {name for name in PACKAGES if name.count(".") == 1 and name not in INTERNAL}

@@ -57,11 +57,12 @@ def evaluate(
     return evaluate_run(run, split, batch_tokens=batch_tokens, baselines=baselines)
 
 
-def is_scored(run_dir: Path, split: str) -> bool:
+def is_scored(run_dir: str | PathLike[str], split: str) -> bool:
     """Return whether a split has scores of the checkpoints that the run's evaluation settings name.
 
     If those checkpoints are gone, any scores count.
     """
+    run_dir = Path(run_dir)
     path = scores_path(run_dir, split)
     if not path.exists():
         return False

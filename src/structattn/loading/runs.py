@@ -35,10 +35,10 @@ _logger = logging.getLogger("structattn")
 
 
 def open_run(
-    run_dir: Path,
+    run_dir: str | PathLike[str],
     checkpoint: str | None = None,
     *,
-    data: Path | None = None,
+    data: str | PathLike[str] | None = None,
     device: torch.device | None = None,
     precision: Precision = "float32",
 ) -> TrainedRun:
@@ -64,9 +64,10 @@ def open_run(
         DataError: the prepared folder is missing or damaged.
     """
     how = _How(device or default_device(), precision)
-    folder = existing_run(run_dir)
+    folder = existing_run(Path(run_dir))
     settings = folder.read_settings()
-    return _open(folder, settings, checkpoints_of(run_dir, checkpoint or settings.evaluation.checkpoint), data, how)
+    paths = checkpoints_of(folder.path, checkpoint or settings.evaluation.checkpoint)
+    return _open(folder, settings, paths, None if data is None else Path(data), how)
 
 
 class _How(NamedTuple):
@@ -202,5 +203,4 @@ def load(
             that is NaN or infinite.
         DataError: the prepared folder is missing or damaged.
     """
-    folder = None if data is None else Path(data)
-    return open_run(Path(run_dir), checkpoint, data=folder, device=named_device(device), precision=precision)
+    return open_run(run_dir, checkpoint, data=data, device=named_device(device), precision=precision)

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from typing import Any, get_args
 
@@ -99,13 +100,14 @@ def _read_all(folder: Path, kind: str, shape_of: Callable[[dict[str, Any]], type
     return {path.stem: check_shape(shape_of(content), content, path) for path, content in read}
 
 
-def read_run(folder: Path, name: str | None = None) -> Run:
+def read_run(folder: str | PathLike[str], name: str | None = None) -> Run:
     """Read a run folder. Scores, records and events may be missing, as in a run in progress.
 
     Raises:
         StructattnError: the folder is not a run folder.
         DataError, SettingsError, CheckpointError: a file in it is damaged; the message names it.
     """
+    folder = Path(folder)
     files = existing_run(folder)
     run = Run(
         name=name_of(folder) if name is None else printable(name),

@@ -6,6 +6,7 @@ import math
 import os
 import time
 from collections.abc import Mapping, Sequence
+from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, BinaryIO, Final, Self
@@ -153,7 +154,7 @@ def _tail(path: Path) -> bytes:
         return file.read(65536)
 
 
-def events_of(path: Path, kinds: Sequence[str] = (), length: int | None = None) -> list[dict[str, Any]]:
+def events_of(path: str | PathLike[str], kinds: Sequence[str] = (), length: int | None = None) -> list[dict[str, Any]]:
     """Return the events of a log, without an incomplete last line. A missing log has no events.
 
     ``kinds``: of events to return; empty: all. Lines of other kinds are not parsed, which saves time. ``length``:
@@ -162,6 +163,7 @@ def events_of(path: Path, kinds: Sequence[str] = (), length: int | None = None) 
     Raises:
         DataError: the file cannot be read, or a line is not an event; the message has its number.
     """
+    path = Path(path)
     if not path.exists():
         return []
     content = content_of(path, MAX_LOG_BYTES)[:length]

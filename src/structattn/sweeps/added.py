@@ -6,6 +6,7 @@ trial, its data are the same to the byte, and it has about as many parameters as
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from typing import Any, Final
 
@@ -62,7 +63,7 @@ class _AddedShape(Shape):
     scores: dict[str, dict[str, Any]]
 
 
-def add_run(sweep: SweepSettings, path: Path, run_dir: Path) -> AddedRun:
+def add_run(sweep: SweepSettings, path: str | PathLike[str], run_dir: str | PathLike[str]) -> AddedRun:
     """Verify a run, score it on the splits of a sweep, and write the scores to the folder of the sweep.
 
     The run is only read. A run of the same name replaces the one that was added before. Cost: the data of one trial,
@@ -74,7 +75,8 @@ def add_run(sweep: SweepSettings, path: Path, run_dir: Path) -> AddedRun:
         CheckpointError: the data of the trial are others than those of the run.
         StructattnError: run, checkpoint or data are missing or damaged, or the folder is not that of a sweep.
     """
-    folder, run = SweepFolder(path.absolute()), existing_run(run_dir)
+    run_dir = Path(run_dir)
+    folder, run = SweepFolder(Path(path).absolute()), existing_run(run_dir)
     folder.require_sweep_or_nothing()
     if run.end_event() is None:
         raise UsageError(f"{run_dir}: the run has not ended")

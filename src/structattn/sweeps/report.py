@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +33,12 @@ from structattn.sweeps.table import RungStatistics, TableRow, TrialTraining, des
 from structattn.sweeps.worker import SweepFolder
 
 
-def write_sweep_results(path: Path, command: str, sweep: SweepSettings, results: SweepResults) -> None:
+def write_sweep_results(path: str | PathLike[str], command: str, sweep: SweepSettings, results: SweepResults) -> None:
     """Write the results with their settings, seeds and package version as one JSON file.
 
     The figures of the recipe are written to the same folder as PNG and PDF.
     """
+    path = Path(path)
     figures = sweep_figures(sweep, results.rows, results.ended, results.runs, path.stem)
     create_folder(path.parent)
     for figure in figures:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 
 from structattn.settings.sweep import SweepSettings
@@ -47,7 +48,9 @@ class SweepResults:
         return ended + (f", {stopped} were stopped by successive halving" if stopped else "")
 
 
-def read_sweep_results(sweep: SweepSettings, path: Path, trial_results: Path | None = None) -> SweepResults:
+def read_sweep_results(
+    sweep: SweepSettings, path: str | PathLike[str], trial_results: str | PathLike[str] | None = None
+) -> SweepResults:
     """Read the results in a sweep's folder, whether or not all trials have ended.
 
     ``trial_results`` is the file of trials, for those without a run folder.
@@ -55,7 +58,7 @@ def read_sweep_results(sweep: SweepSettings, path: Path, trial_results: Path | N
     Raises:
         StructattnError: no trial of the sweep has ended.
     """
-    folder = SweepFolder(path.absolute(), trial_results)
+    folder = SweepFolder(Path(path).absolute(), trial_results)
     brackets = Plan(sweep, folder).brackets()
     trials = [trial for bracket in brackets for trial in bracket.trials]
     results = read_results(folder, brackets)

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from os import PathLike
 from pathlib import Path
 
 from structattn.settings.sweep import SweepSettings
@@ -34,10 +35,10 @@ _AFTER_SIGINT = (
 
 def run_sweep(
     sweep: SweepSettings,
-    path: Path,
+    path: str | PathLike[str],
     open_engine: Callable[[], Engine],
     on_status: StatusCallback,
-    trial_results: Path | None = None,
+    trial_results: str | PathLike[str] | None = None,
 ) -> list[TableRow]:
     """Train all trials of a sweep, evaluate the selected ones, write ``table.json``, and return a row for each cell.
 
@@ -59,7 +60,7 @@ def run_sweep(
         FailedTrialsError: trials failed, and all others have ended; each has a note in the error.
         StructattnError: another process runs this sweep.
     """
-    folder = SweepFolder(path.absolute(), trial_results)
+    folder = SweepFolder(Path(path).absolute(), trial_results)
     folder.require_sweep_or_nothing()
     trials, plan = make_trials(sweep, folder.path), Plan(sweep, folder)
     require_published(sweep)
@@ -112,7 +113,9 @@ class FailedTrialsError(StructattnError):
         self.rows = rows
 
 
-def _failure(path: Path, failed: Sequence[tuple[Job, str]], trials: int, rows: Sequence[TableRow]) -> FailedTrialsError:
+def _failure(
+    path: str | PathLike[str], failed: Sequence[tuple[Job, str]], trials: int, rows: Sequence[TableRow]
+) -> FailedTrialsError:
     """Return an error with a note for each failed trial, which may have failed twice: it is evaluated again."""
     messages = {job.run_dir: (job, message) for job, message in failed}
     error = FailedTrialsError(f"{path}: {len(messages)} of {trials} trials failed:", rows)

@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from typing import Any, Final
 
@@ -62,14 +63,14 @@ class Trial:
         return " ".join([*self.cell.values(), f"#{self.restart}"])
 
 
-def make_trials(sweep: SweepSettings, folder: Path) -> list[Trial]:
+def make_trials(sweep: SweepSettings, folder: str | PathLike[str]) -> list[Trial]:
     """Return all trials of a sweep in ``folder``: the first trial of every cell, then the second of every cell, etc.
 
     Raises:
         SettingsError: the settings of a trial are invalid, or do not fit the rungs of `halving`; the message names its
             cell.
     """
-    trials = [trial for cell in cells_of(sweep) for trial in trials_of(sweep, folder, cell)]
+    trials = [trial for cell in cells_of(sweep) for trial in trials_of(sweep, Path(folder), cell)]
     trials.sort(key=lambda trial: trial.restart)
     seen: dict[str, Trial] = {}
     for trial in trials:

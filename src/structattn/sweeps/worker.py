@@ -2,6 +2,7 @@
 
 import traceback
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from time import process_time
 from typing import Literal
@@ -167,9 +168,9 @@ class _ListedTrial(Shape):
 class SweepFolder:
     """The paths of a sweep's folder."""
 
-    def __init__(self, path: Path, trial_results: Path | None = None) -> None:
+    def __init__(self, path: Path, trial_results: str | PathLike[str] | None = None) -> None:
         self.path = path
-        self.trial_results = None if trial_results is None else trial_results.absolute()
+        self.trial_results = None if trial_results is None else Path(trial_results).absolute()
         self.settings = path / SWEEP_SETTINGS
         self.runs = path / "runs"
         self.table = path / "table.json"

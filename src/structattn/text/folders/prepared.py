@@ -29,6 +29,7 @@ rare_words.txt, SPLIT/rare.bin  the words that are <unk>, see RareWords
 
 import os
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from typing import Final
 
@@ -204,7 +205,7 @@ def _source_tokens(prepared: PreparedFolder, name: str) -> int:
     return count
 
 
-def open_prepared(folder: Path) -> PreparedFolder:
+def open_prepared(folder: str | PathLike[str]) -> PreparedFolder:
     """Open a prepared folder and verify the digests of all its files. Opening a folder runs no code.
 
     Cost: reads all files, at about 1 GB/s; large files that have not changed since the last time are not read again.

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ Ids = Sequence[int] | NDArray[Any]
 
 
 def write_prepared(
-    folder: Path,
+    folder: str | PathLike[str],
     *,
     kind: Kind,
     vocabulary: Vocabulary,
@@ -81,7 +82,7 @@ def write_prepared(
     """
     symbols = SymbolTokenizer(tokenizer.get("level"), vocabulary)  # type: ignore[arg-type]  # checks the level
     write_tokenized(
-        folder,
+        Path(folder),
         kind=kind,
         tokenizer=TextTokenizer(symbols, None),
         description=tokenizer,

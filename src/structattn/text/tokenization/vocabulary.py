@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final, SupportsInt
@@ -138,7 +139,7 @@ class Vocabulary:
             raise ValueError(f"line {len(lines) + 1}: the last line has no line feed; the text is truncated")
         return cls(tuple(_unescape(line, number) for number, line in enumerate(lines, start=1)))
 
-    def save(self, path: Path) -> None:
+    def save(self, path: str | PathLike[str]) -> None:
         """Write ``to_text`` to a file of a prepared folder, which flushes it.
 
         Raises:
@@ -150,15 +151,16 @@ class Vocabulary:
                 f"at most {_MAX_SYMBOLS} of {MAX_FILE_BYTES} bytes together; min_count or max_symbols leave some out"
             )
             raise UsageError(f"the vocabulary has {self.size} symbols of {len(text)} bytes; expected {limits}")
-        write_unflushed(path, text)
+        write_unflushed(Path(path), text)
 
     @classmethod
-    def load(cls, path: Path) -> "Vocabulary":
+    def load(cls, path: str | PathLike[str]) -> "Vocabulary":
         """Read a file that ``save`` wrote.
 
         Raises:
             DataError: the file cannot be read, or is not a vocabulary.
         """
+        path = Path(path)
         try:
             return cls.from_text(content_of(path, MAX_FILE_BYTES).decode())
         except ValueError as error:
