@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -40,6 +41,7 @@ def test_runs_of_every_kind_are_inspected(run_dir, kind, kinds):
     shown = invoke("inspect", folder).stdout
     assert f"{found.parameters:,}" in shown
     assert run.settings.model.kind in shown
+    assert not re.search(r"│ (None|True|False) ", shown)  # settings are shown as overrides take them
 
 
 def test_settings_that_differ_are_those_that_make_the_run(run_dir, kind):

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -104,7 +105,9 @@ def _print_run(inspection: "Inspection") -> None:
     table.add_column(overflow="fold")
     sections = {
         "run": _summary(inspection),
-        "settings that differ from the defaults": inspection.settings,
+        "settings that differ from the defaults": {
+            name: value if isinstance(value, str) else dumps(value) for name, value in inspection.settings.items()
+        },
         "parameters": {"all": f"{inspection.parameters:,}"}
         | {f"  {name}": f"{count:,}" for name, count in (inspection.parts or {}).items()},
         "data": _data(inspection.data),
