@@ -57,8 +57,10 @@ def test_schema_is_json():
     assert "text: a recipe is printed as YAML" in refused.output
 
 
-def test_doctor_checks_every_implementation():
-    succeed("doctor")
+def test_doctor_checks_every_implementation(monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "80")
+    assert "│ stack_rnn, nondeterministic │" in succeed("doctor").stdout  # names of operators are not wrapped
     outcomes = self_check.all_outcomes()
     assert {outcome.operator for outcome in outcomes} >= {"superposition_stack", "nondeterministic_stack"}
     assert all(outcome.error < self_check.TOLERANCE for outcome in outcomes if outcome.error is not None)

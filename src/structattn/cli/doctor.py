@@ -81,13 +81,13 @@ def _print(outcomes: "Sequence[Outcome]") -> None:
         facts.add_row(Text(name, style="bold"), Text(value))
     print_table(facts)
     typer.echo()
-    checks = Table("operator", "implementation", "available", "relative error")
+    checks = Table("operator", "implementation", "relative error")
     for outcome in outcomes:
         if outcome.error is None:
-            checks.add_row(outcome.operator, outcome.implementation, "no", Text(outcome.reason))
+            checks.add_row(outcome.operator, outcome.implementation, Text(f"not available: {outcome.reason}"))
         else:
             verdict = "  [red]WRONG[/]" if outcome.wrong else ""
-            checks.add_row(outcome.operator, outcome.implementation, "yes", f"{outcome.error:.1e}{verdict}")
+            checks.add_row(outcome.operator, outcome.implementation, f"{outcome.error:.1e}{verdict}")
     print_table(checks)
 
 
