@@ -389,6 +389,13 @@ def test_classes_of_transformers_have_an_unknown_symbol_and_say_if_it_was_added(
     assert said == [not run.prepared.vocabulary.has_unknown] * 2
 
 
+def test_a_vocabulary_of_all_bytes_needs_no_unknown_symbol(trained, library, tmp_path, caplog):
+    run = trained("sentences", CAUSAL["tied"][1], "byte")
+    export_run(run, "huggingface", tmp_path / "gpt2")
+    assert library.AutoConfig.from_pretrained(tmp_path / "gpt2").vocab_size == run.prepared.vocabulary.size
+    assert "<unk>" not in (tmp_path / "gpt2/README.md").read_text() + caplog.text
+
+
 def test_an_added_unknown_symbol_is_the_mean_of_words_and_never_generated(trained, library, tmp_path):
     run = trained("sentences", CAUSAL["tied"][1])
     export_run(run, "huggingface", tmp_path / "gpt2")

@@ -11,6 +11,7 @@ from structattn.support.errors import UsageError
 from structattn.support.imports import lazy_function
 from structattn.support.special_tokens import BOS
 from structattn.tasks.model import resolved_model_settings
+from structattn.text.folders.prepared import PreparedFolder
 
 if TYPE_CHECKING:
     from structattn.interop.huggingface.conversion import save_as_transformers
@@ -27,8 +28,8 @@ def export_huggingface(run: TrainedRun, folder: Path) -> str:
     start = form.before[0] if form.before else BOS
     model_settings = resolved_model_settings(settings.model, prepared)
     try:
-        has_unknown = prepared.vocabulary.has_unknown
-        class_name = save_as_transformers(run.model, model_settings, sizes, folder, start, has_unknown=has_unknown)
+        complete = _encodes_any_text(prepared)
+        class_name = save_as_transformers(run.model, model_settings, sizes, folder, start, has_unknown=complete)
     except ImportError as error:
         raise UsageError(str(error)) from None
     write_tokenizers(run, folder, padding_side="left" if class_name.startswith("Structattn") else "right")
@@ -44,8 +45,14 @@ _UNSEEN: Final = (
 )
 
 
+def _encodes_any_text(prepared: PreparedFolder) -> bool:
+    """Return whether the vocabulary has ``<unk>``, or all bytes, and so needs none."""
+    text = prepared.text_tokenizer
+    return prepared.vocabulary.has_unknown or (text is not None and text.reads_bytes)
+
+
 def _adds_unknown(run: TrainedRun, class_name: str) -> bool:
-    return not (class_name.startswith("Structattn") or run.prepared.vocabulary.has_unknown)
+    return not (class_name.startswith("Structattn") or _encodes_any_text(run.prepared))
 
 
 def _usage(run: TrainedRun, class_name: str) -> str:

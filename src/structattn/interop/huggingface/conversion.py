@@ -169,8 +169,8 @@ def save_as_transformers(
         sizes: the numbers of ids of the source of a translation, and of the vocabulary.
         folder: an existing folder.
         start: the id that texts begin with.
-        has_unknown: whether the vocabulary has ``<unk>``; a class of transformers, which refuses no other id by name,
-            gets one.
+        has_unknown: whether the vocabulary has ``<unk>`` or needs none; else a class of transformers, which refuses no
+            other id by name, gets one.
     """
     converted = transformers_model(model, settings, *sizes)
     ours = isinstance(converted, OwnModel)
