@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import structattn
+from structattn.attention.projections import concatenate_heads, split_heads
 from structattn.operators import tree_regularization
 from structattn.settings.run import resolve_settings
 from structattn.settings.training import TreeRegularization
@@ -57,8 +58,8 @@ def hidden_states(model, tokens, layer, heads):
     if not heads:
         return block(x)
     weights = block.attention.layer.attend(block.attention.norm(x))[1]
-    values = block.attention.layer.projection(block.attention.norm(x))[2]
-    return (weights @ values).transpose(1, 2).flatten(2)
+    values = split_heads(block.attention.layer.projection(block.attention.norm(x)), MODEL["num_heads"], parts=3)[2]
+    return concatenate_heads(weights @ values)
 
 
 @pytest.mark.parametrize("loss", ["sequence_sum", "token_mean"])

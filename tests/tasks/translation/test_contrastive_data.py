@@ -96,7 +96,7 @@ def test_a_distance_may_be_a_string_of_digits(tmp_path):
         ({"errors": [{"type": "a", "contrastive": "b", "distance": 1.5}]}, "distance is 1.5"),
         ({"errors": [{"type": "a", "contrastive": "b", "distance": "-1"}]}, "distance is '-1'"),
         ({"errors": [{"type": "a", "contrastive": "b", "distance": "²"}]}, "distance is '²'"),
-        ({"errors": [{"type": "a", "contrastive": "b", "distance": "1" * 5_000}]}, "distance is '1+; expected"),
+        ({"errors": [{"type": "a", "contrastive": "b", "distance": "1" * 5_000}]}, "distance is '1+…'; expected"),
     ],
 )
 def test_an_entry_with_a_missing_field_is_rejected_with_its_line(tmp_path, change, message):

@@ -93,8 +93,8 @@ class TreeLoss:
         block = model.layers.blocks[self.layer]
         states: list[Tensor] = []
         if self.heads:
-            projection = block.attention.layer.output  # of (B, H, T, d / H)
-            hook = projection.register_forward_pre_hook(lambda _, x: states.append(x[0].transpose(1, 2).flatten(2)))
+            projection = block.attention.layer.output  # of the concatenated heads
+            hook = projection.register_forward_pre_hook(lambda _, x: states.append(x[0]))
         else:
             hook = block.register_forward_hook(lambda _, __, y: states.append(y))
         try:
