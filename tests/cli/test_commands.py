@@ -9,24 +9,17 @@ from tests.program import invoke, succeed
 from structattn.cli import self_check
 from structattn.cli.doctor import environment
 from structattn.cli.listing import choices
-from structattn.settings.run import TASK_DESCRIPTIONS
-from structattn.tasks.formal_languages.registry import FORMAL_LANGUAGES
 from structattn.text.folders.prepared import open_prepared
 
 
-def test_list_shows_all_registered_names():
-    result = succeed("list")
-    names = {
-        "softmax",
-        "superposition",
-        "nondeterministic",
-        "sinusoidal",
-        "stream",
-        "plateau",
-        *FORMAL_LANGUAGES,
-        *TASK_DESCRIPTIONS,
-    }
-    assert [name for name in names if name not in result.output] == []
+def test_list_shows_every_choice_on_a_line_of_its_own():
+    lines = [line.split() for line in succeed("list").output.splitlines()]
+    expected = [
+        words
+        for heading, entries in choices().items()
+        for words in (heading.split(), *([*name.split(), *line.split()] for name, line in entries.items()), [])
+    ]
+    assert lines == expected
 
 
 def test_every_choice_has_a_description():

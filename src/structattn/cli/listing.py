@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from structattn.cli.options import Json
-from structattn.cli.output import print_json
+from structattn.cli.output import print_json, print_table
 from structattn.support.errors import UsageError
 
 if TYPE_CHECKING:
@@ -144,10 +144,11 @@ def _print_tables(shown: Mapping[str, Mapping[str, str]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    console = Console()
     for heading, entries in shown.items():
         table = Table.grid(padding=(0, 2, 0, 2))
         table.add_column(no_wrap=True)
         for name, line in entries.items():
             table.add_row(Text(name, style="bold"), Text(line))
-        console.print(Text(heading, style="underline"), table, "")
+        Console().print(Text(heading, style="underline"))
+        print_table(table)
+        Console().print()
