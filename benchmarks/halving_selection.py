@@ -19,15 +19,16 @@ from structattn.settings.sweep import Halving, load_sweep
 from structattn.sweeps.results import read_sweep_results
 
 ROOT = Path(__file__).parent.parent
-RECIPE = "stack_language_models/small"
-TRIALS = ROOT / "results/stack_language_models/small.trials.jsonl"
+RECIPE = "stack_language_models/shared_pairs"
+TRIALS = ROOT / f"results/{RECIPE}.trials.jsonl"
 RUNGS = [[1, 2, 4], [2, 4, 8], [3, 6, 12], [4, 8, 16], [6, 12]]
 
 
 def compare(recipe: Path, trials: Path, halving: Halving) -> list[dict[str, Any]]:
     """Return, for each cell, the best validation score of the full grid and with halving, and the share of the cost."""
     sweep = load_sweep(recipe)
-    halved = type(sweep).model_validate(sweep.model_dump(mode="json", exclude_unset=True) | {"halving": halving})
+    settings = sweep.model_dump(mode="json", exclude_unset=True, exclude={"claims"})  # theirs are means over all trials
+    halved = type(sweep).model_validate(settings | {"halving": halving})
     with tempfile.TemporaryDirectory() as folder:
         full = read_sweep_results(sweep, Path(folder), trials)
         selected = {tuple(row.cell.values()): row for row in read_sweep_results(halved, Path(folder), trials).rows}

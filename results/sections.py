@@ -5,7 +5,6 @@ from statistics import fmean
 from typing import Any
 
 from findings import longer
-from regression import covariates
 from stored import HERE, RECIPES, Stored, stored
 
 from structattn.sweeps.comparison import check_claims
@@ -168,7 +167,7 @@ def section(name: str) -> str:
 
 {command(results)}: {counted(results)}; version {content["version"]}.
 Settings, seeds and all numbers: {link(f"{name}.json")}{trials}.
-{text}{improving(results)}{covariates(results)}
+{text}{improving(results)}
 {signatures(content)}{scores(results)}{halving(content)}{comparisons(content)}{claims(results)}{figures(results)}"""
 
 

@@ -76,8 +76,8 @@ def halving_selection(found: dict[str, Any]) -> str:
     trials = found["rows"][0]["cells"][0]["trials"]
     return (
         f"`{found['command']}`: what successive halving (`keep: {found['rows'][0]['halving']['keep']}`) selects among "
-        f"{trials} restarts\nof each cell of the recipe `stack_language_models/small`, all of which were trained to "
-        "their end. The difference is that of the\nbest validation score from the full grid's.\n\n"
+        f"{trials} restarts\nof each cell of the recipe `stack_language_models/shared_pairs`, all of which were "
+        "trained to their end. The difference is that of the\nbest validation score from the full grid's.\n\n"
         + table(("rungs, epochs", "cost", "cells within 0.01 nats", "largest difference, nats"), rows)
     )
 

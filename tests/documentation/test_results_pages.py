@@ -17,7 +17,6 @@ sys.path.insert(0, str(ROOT / "results"))
 
 import figures  # noqa: E402
 import findings  # noqa: E402
-import regression  # noqa: E402
 import sections  # noqa: E402
 import write_page  # noqa: E402
 from stored import HERE, Stored, setting_changes, stored  # noqa: E402
@@ -208,23 +207,6 @@ def test_other_settings_of_a_recipe_are_found():
     assert "task was 'masked_language_modeling' and is now 'language_modeling'" in setting_changes(same, other, cells)
     missing = [{**cells[0], "model": "other"}]
     assert setting_changes(same, same, missing) == ["MLM other is no cell of the recipe now"]
-
-
-def test_differences_with_covariates():
-    """Scores that follow from model, rate and batch alone are explained without rest."""
-    trials, random = [], np.random.default_rng(0)
-    for model, shift in (("Tf", 0.0), ("Tf+Nd", -0.25)):
-        for rate, batch in random.uniform(0.1, 1.0, (4, 2)):
-            score = 4 + shift + 0.5 * np.log(rate) - 0.1 * np.log(batch)
-            sampled = {regression.RATE: rate, regression.BATCH: batch}
-            end = {"best_cross_entropy": score, "reason": "epochs"}
-            trials.append({"cell": {"data": "GUM", "model": model}, "sampled": sampled, "end": end})
-    results = Stored("none", {})
-    results.__dict__["trials"] = trials
-    assert "log rate and log batch: Tf+Nd -0.250 ± 0.000" in regression.covariates(results)
-    assert "8 of 8 trials ended at the cap of epochs" in regression.covariates(results)
-    del trials[0]["sampled"][regression.RATE]
-    assert regression.covariates(results) == ""
 
 
 def test_published_intervals_are_those_of_population_deviations():
