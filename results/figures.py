@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 from statistics import mean
+from textwrap import fill
 
 import matplotlib as mpl
 from findings import Number, Row, Table, score_name
@@ -65,7 +66,8 @@ def pairs(rows: Sequence[Row]) -> list[Pair]:
 
 def draw_pairs(found: Sequence[Pair], about: str) -> Figure:
     """Draw a line for each pair: a hollow point for the published number, a filled one for ours."""
-    figure = new_figure(6.5, 0.9 + 0.32 * len(found))
+    label = fill(about, 60)
+    figure = new_figure(6.5, 0.75 + 0.15 * len(label.splitlines()) + 0.32 * len(found))
     axes = figure.subplots()
     for place, pair in enumerate(found):
         for number, color, face, shift in (
@@ -77,7 +79,7 @@ def draw_pairs(found: Sequence[Pair], about: str) -> Figure:
             )
     axes.set_yticks(range(len(found)), [pair.label for pair in found])
     axes.set_ylim(len(found) - 0.5, -0.5)
-    axes.set_xlabel(about)
+    axes.set_xlabel(label)
     handles = [
         Line2D([], [], marker="o", linestyle="none", color=PUBLISHED, markerfacecolor="none"),
         Line2D([], [], marker="o", linestyle="none", color=OURS),
