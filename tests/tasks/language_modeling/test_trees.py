@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import structattn
-from structattn.attention.projections import concatenate_heads, split_heads
+from structattn.attention.projections import split_heads
 from structattn.operators import tree_regularization
 from structattn.settings.run import resolve_settings
 from structattn.settings.training import TreeRegularization
@@ -59,7 +59,7 @@ def hidden_states(model, tokens, layer, heads):
         return block(x)
     weights = block.attention.layer.attend(block.attention.norm(x))[1]
     values = split_heads(block.attention.layer.projection(block.attention.norm(x)), MODEL["num_heads"], parts=3)[2]
-    return concatenate_heads(weights @ values)
+    return (weights @ values).transpose(1, 2).flatten(2)
 
 
 @pytest.mark.parametrize("loss", ["sequence_sum", "token_mean"])
