@@ -202,7 +202,7 @@ def open_runs(
         words: the arguments.
         device: of the models; None: a GPU if there is one.
         writes: the folder in each run folder for the results, which must be writable before the first run is opened;
-            a run given twice is opened once, unlike in an ensemble
+            a run given twice is opened once, unlike in an ensemble.
         decodes: whether evaluation settings other than the checkpoint change what the command does.
 
     Raises:

@@ -200,14 +200,14 @@ def _zeros(module: nn.Module, inputs: Any, output: HiddenStates) -> HiddenStates
     return output.map(torch.zeros_like) if isinstance(output, Streams) else torch.zeros_like(output)
 
 
-def head_projections(layer: nn.Module) -> list[nn.Module]:
+def _head_projections(layer: nn.Module) -> list[nn.Module]:
     """Return the modules of a layer whose input is the concatenated outputs of its heads; none of most stacks."""
     return [module for module in layer.modules() if isinstance(module, OutputProjection | NoOutputProjection)]
 
 
 def num_heads(layer: nn.Module) -> int:
-    """Return how many heads of a layer can be switched off; 0 for one without ``head_projections``."""
-    heads: int = getattr(layer, "num_heads", 0) if head_projections(layer) else 0
+    """Return how many heads of a layer can be switched off; 0 for one without output projections of heads."""
+    heads: int = getattr(layer, "num_heads", 0) if _head_projections(layer) else 0
     return heads
 
 
@@ -222,7 +222,7 @@ def _head_hooks(layer: nn.Module, off: HeadOff) -> list[Any]:
         outputs = torch.unflatten(inputs[0], -1, (heads, -1))
         return (outputs.index_fill(-2, torch.tensor([off.head], device=outputs.device), 0).flatten(-2),)
 
-    return [module.register_forward_pre_hook(in_this_thread(without_head)) for module in head_projections(layer)]
+    return [module.register_forward_pre_hook(in_this_thread(without_head)) for module in _head_projections(layer)]
 
 
 def _action_hooks(layer: nn.Module, forced: ForcedAction) -> list[Any]:
